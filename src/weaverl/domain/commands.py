@@ -1,0 +1,159 @@
+"""What is to be done: the scheduler answers every event with a list of these.
+
+A command carries all that is needed both to carry it out and to rebuild the scheduler's state from the log.
+"""
+
+import msgspec
+
+from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.events import RankId, Token
+from weaverl.domain.groups import Group, Pin
+from weaverl.domain.jobs import JobState, PhaseKind, PhaseProfile, Role
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One placement that was looked at for a job: its price, and why it was refused (empty: it was taken)."""
+
+    kind: str
+    group: str
+    added_usd_per_hour: float
+    predicted_slowdowns: dict[str, float] = {}
+    refused: str = ""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all commands."""
+
+
+class AcceptJob(Command, tag=True):
+    """The job is known from here on."""
+
+    job: str
+    request: str = ""
+
+
+class RefuseRequest(Command, tag=True):
+    """A request cannot be met as it stands; nothing was changed."""
+
+    request: str
+    reason: str
+
+
+class AcknowledgeRequest(Command, tag=True):
+    """A request was taken."""
+
+    request: str
+
+
+class AdmitJob(Command, tag=True):
+    """The job is pinned; its group is as given here from now on."""
+
+    job: str
+    attempt: int
+    group: Group
+    pin: Pin
+    verdicts: tuple[Verdict, ...] = ()
+    predicted_slowdowns: dict[str, float] = {}
+    profiling: bool = False
+
+
+class QueueJob(Command, tag=True):
+    """Nothing fits the job now."""
+
+    job: str
+    verdicts: tuple[Verdict, ...] = ()
+
+
+class LearnProfile(Command, tag=True):
+    """The first iterations of a job without a profile gave one; its group is open for packing."""
+
+    job: str
+    profile: PhaseProfile
+
+
+class StartRank(Command, tag=True):
+    """The node's agent starts one process of the job."""
+
+    rank: RankId
+    node: str
+    role: Role
+    world_size: int
+    slots: tuple[Slot, ...]
+    master_node: str
+
+
+class GrantPermit(Command, tag=True):
+    """All ranks of the role may run the phase on the slots.
+
+    ``vacate``: somebody else waits for the slots, so state leaves them at the end of the phase.
+    """
+
+    job: str
+    attempt: int
+    role: str
+    token: Token
+    phase: PhaseKind
+    pool: PoolKind
+    iteration: int
+    slots: tuple[Slot, ...]
+    ranks: int
+    vacate: bool
+
+
+class VacateSlot(Command, tag=True):
+    """The role's ranks save what lingers on the slots; past the deadline the job is killed."""
+
+    job: str
+    attempt: int
+    role: str
+    token: Token
+    slots: tuple[Slot, ...]
+    ranks: int
+
+
+class RegroupJobs(Command, tag=True):
+    """A group's nodes and members are as given here from now on; without members it is gone."""
+
+    group: Group
+
+
+class KillJob(Command, tag=True):
+    """The node's agent kills all processes of the attempt and confirms their death."""
+
+    job: str
+    attempt: int
+    node: str
+    reason: str
+
+
+class ChangeJobState(Command, tag=True):
+    """A job moves through its life."""
+
+    job: str
+    attempt: int
+    state: JobState
+    reason: str = ""
+
+
+class SetTimer(Command, tag=True):
+    """An event ``TimerFired(name)`` is wanted at a time (microseconds of the controller's clock)."""
+
+    name: str
+    at: int
+
+
+AnyCommand = (
+    AcceptJob
+    | RefuseRequest
+    | AcknowledgeRequest
+    | AdmitJob
+    | QueueJob
+    | LearnProfile
+    | StartRank
+    | GrantPermit
+    | VacateSlot
+    | RegroupJobs
+    | KillJob
+    | ChangeJobState
+    | SetTimer
+)

@@ -1,0 +1,41 @@
+"""Where a job is pinned, and the co-execution group that it shares nodes with."""
+
+import msgspec
+
+from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.jobs import PhaseKind
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """The slots of one job: fixed until it ends, so that its state can stay in the host memory of its nodes."""
+
+    rollout: tuple[Slot, ...]
+    training: tuple[Slot, ...]
+
+    def slots(self, pool: PoolKind) -> tuple[Slot, ...]:
+        """The slots in one pool."""
+        return self.rollout if pool is PoolKind.ROLLOUT else self.training
+
+    def nodes(self, pool: PoolKind) -> tuple[str, ...]:
+        """Names of the nodes in one pool, each once, in slot order."""
+        return tuple(dict.fromkeys(slot.node for slot in self.slots(pool)))
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Nodes of both pools and the jobs pinned among them, in rotation order. Groups share no node."""
+
+    name: str
+    rollout_nodes: tuple[str, ...]
+    training_nodes: tuple[str, ...]
+    members: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes of the group."""
+        return self.rollout_nodes + self.training_nodes
+
+
+def pool_of(phase: PhaseKind) -> PoolKind:
+    """The pool whose slots a phase holds; a sync holds none and has no pool."""
+    assert phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING), phase
+    return PoolKind.ROLLOUT if phase is PhaseKind.ROLLOUT else PoolKind.TRAINING

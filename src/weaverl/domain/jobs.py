@@ -1,0 +1,94 @@
+"""A job as its owner describes it: roles, devices asked, profile, memory, promise."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class PhaseKind(StrEnum):
+    """What a job does at a moment. Only the first three need a permit; everything else is *other*.
+
+    ``loading`` is the cold start: state is built on the slots under a permit of its own.
+    """
+
+    LOADING = "loading"
+    ROLLOUT = "rollout"
+    TRAINING = "training"
+    SYNC = "sync"
+
+
+class Placement(StrEnum):
+    """How a job's phases map to pools.
+
+    ``disaggregated``: roles on both pools. ``local``: one process; both pools are slots of one host, and state
+    follows the permit from slot to slot.
+    """
+
+    DISAGGREGATED = "disaggregated"
+    LOCAL = "local"
+
+
+class JobState(StrEnum):
+    """Life of a job; the three last are ends."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELLED})
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of one kind in a job: ``driver``, ``rollout``, ``training``, or ``run`` alone."""
+
+    name: str
+    command: tuple[str, ...]
+    processes_per_node: int = 1
+
+
+class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of one iteration alone on warm nodes.
+
+    ``rollout_max_seconds`` is the rollout when some response reaches the cap: what admission plans with.
+    """
+
+    rollout_max_seconds: float
+    rollout_mean_seconds: float
+    training_seconds: float
+    sync_seconds: float = 0.0
+    other_seconds: float = 0.0
+    rollout_cv: float = 0.0
+
+
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Host DRAM that a job keeps on each of its nodes: cached state, staging copies, resident sets. Bytes."""
+
+    rollout_bytes: int
+    training_bytes: int
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a job file says."""
+
+    name: str
+    roles: tuple[Role, ...]
+    rollout_gpus: int
+    training_gpus: int
+    host_memory: HostMemory
+    slo: float
+    placement: Placement = Placement.DISAGGREGATED
+    profile: PhaseProfile | None = None
+    tenant: str = "default"
+    priority: int = 0
+    iterations: int | None = None
+    deadline_seconds: float | None = None
+    checkpoint_directory: str | None = None
+    working_directory: str = "."
+    environment: dict[str, str] = {}
+    max_phase_seconds: float | None = None
+    max_retries: int = 0
