@@ -25,27 +25,27 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all commands."""
 
 
-class AcceptJob(Command, tag=True):
+class AcceptJob(Command, frozen=True, kw_only=True, tag=True):
     """The job is known from here on."""
 
     job: str
     request: str = ""
 
 
-class RefuseRequest(Command, tag=True):
+class RefuseRequest(Command, frozen=True, kw_only=True, tag=True):
     """A request cannot be met as it stands; nothing was changed."""
 
     request: str
     reason: str
 
 
-class AcknowledgeRequest(Command, tag=True):
+class AcknowledgeRequest(Command, frozen=True, kw_only=True, tag=True):
     """A request was taken."""
 
     request: str
 
 
-class AdmitJob(Command, tag=True):
+class AdmitJob(Command, frozen=True, kw_only=True, tag=True):
     """The job is pinned; its group is as given here from now on."""
 
     job: str
@@ -57,21 +57,21 @@ class AdmitJob(Command, tag=True):
     profiling: bool = False
 
 
-class QueueJob(Command, tag=True):
+class QueueJob(Command, frozen=True, kw_only=True, tag=True):
     """Nothing fits the job now."""
 
     job: str
     verdicts: tuple[Verdict, ...] = ()
 
 
-class LearnProfile(Command, tag=True):
+class LearnProfile(Command, frozen=True, kw_only=True, tag=True):
     """The first iterations of a job without a profile gave one; its group is open for packing."""
 
     job: str
     profile: PhaseProfile
 
 
-class StartRank(Command, tag=True):
+class StartRank(Command, frozen=True, kw_only=True, tag=True):
     """The node's agent starts one process of the job."""
 
     rank: RankId
@@ -79,10 +79,14 @@ class StartRank(Command, tag=True):
     role: Role
     world_size: int
     slots: tuple[Slot, ...]
+    role_sizes: dict[str, int]
     master_node: str
+    working_directory: str = "."
+    environment: dict[str, str] = {}
+    checkpoint_directory: str | None = None
 
 
-class GrantPermit(Command, tag=True):
+class GrantPermit(Command, frozen=True, kw_only=True, tag=True):
     """All ranks of the role may run the phase on the slots.
 
     ``vacate``: somebody else waits for the slots, so state leaves them at the end of the phase.
@@ -100,7 +104,7 @@ class GrantPermit(Command, tag=True):
     vacate: bool
 
 
-class VacateSlot(Command, tag=True):
+class VacateSlot(Command, frozen=True, kw_only=True, tag=True):
     """The role's ranks save what lingers on the slots; past the deadline the job is killed."""
 
     job: str
@@ -111,13 +115,13 @@ class VacateSlot(Command, tag=True):
     ranks: int
 
 
-class RegroupJobs(Command, tag=True):
+class RegroupJobs(Command, frozen=True, kw_only=True, tag=True):
     """A group's nodes and members are as given here from now on; without members it is gone."""
 
     group: Group
 
 
-class KillJob(Command, tag=True):
+class KillJob(Command, frozen=True, kw_only=True, tag=True):
     """The node's agent kills all processes of the attempt and confirms their death."""
 
     job: str
@@ -126,16 +130,17 @@ class KillJob(Command, tag=True):
     reason: str
 
 
-class ChangeJobState(Command, tag=True):
-    """A job moves through its life."""
+class ChangeJobState(Command, frozen=True, kw_only=True, tag=True):
+    """A job moves through its life. ``final`` is where a job that is stopping will end."""
 
     job: str
     attempt: int
     state: JobState
+    final: JobState | None = None
     reason: str = ""
 
 
-class SetTimer(Command, tag=True):
+class SetTimer(Command, frozen=True, kw_only=True, tag=True):
     """An event ``TimerFired(name)`` is wanted at a time (microseconds of the controller's clock)."""
 
     name: str

@@ -38,13 +38,13 @@ class RankId(msgspec.Struct, frozen=True, order=True):
         return f"{self.job}/{self.role}-{self.rank}"
 
 
-class ControllerStarted(Event, tag=True):
+class ControllerStarted(Event, frozen=True, kw_only=True, tag=True):
     """A controller took over; nothing is granted on a node until its agent has reported in this epoch."""
 
     epoch: int
 
 
-class AgentReported(Event, tag=True):
+class AgentReported(Event, frozen=True, kw_only=True, tag=True):
     """An agent (re)joined: the node it serves and the ranks that live there."""
 
     epoch: int
@@ -52,35 +52,35 @@ class AgentReported(Event, tag=True):
     alive: tuple[RankId, ...] = ()
 
 
-class NodeLost(Event, tag=True):
+class NodeLost(Event, frozen=True, kw_only=True, tag=True):
     """An agent stopped beating; its slots are quarantined until it reports again."""
 
     node: str
     reason: str = ""
 
 
-class JobSubmitted(Event, tag=True):
+class JobSubmitted(Event, frozen=True, kw_only=True, tag=True):
     """Somebody asks for a job to run. ``request`` names the reply."""
 
     spec: JobSpec
     request: str = ""
 
 
-class JobCancelled(Event, tag=True):
+class JobCancelled(Event, frozen=True, kw_only=True, tag=True):
     """Somebody asks for a job to end."""
 
     job: str
     request: str = ""
 
 
-class RankRegistered(Event, tag=True):
+class RankRegistered(Event, frozen=True, kw_only=True, tag=True):
     """``weave.init()`` ran in a rank."""
 
     rank: RankId
     pid: int = 0
 
 
-class PermitRequested(Event, tag=True):
+class PermitRequested(Event, frozen=True, kw_only=True, tag=True):
     """Rank 0 of a role wants to run one phase of one iteration on the job's slots of a pool."""
 
     job: str
@@ -107,7 +107,7 @@ class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
 
 
-class PhaseEnded(Event, tag=True):
+class PhaseEnded(Event, frozen=True, kw_only=True, tag=True):
     """A rank left a phase. ``vacated``: its state is off the slots already; otherwise it lingers there."""
 
     rank: RankId
@@ -119,7 +119,7 @@ class PhaseEnded(Event, tag=True):
     failed: bool = False
 
 
-class PhaseMeasured(Event, tag=True):
+class PhaseMeasured(Event, frozen=True, kw_only=True, tag=True):
     """A phase that needs no permit was run and measured: a sync, or any phase in observe mode."""
 
     rank: RankId
@@ -129,7 +129,7 @@ class PhaseMeasured(Event, tag=True):
     moved_bytes: int = 0
 
 
-class SlotVacated(Event, tag=True):
+class SlotVacated(Event, frozen=True, kw_only=True, tag=True):
     """A rank saved its lingering state to host memory; the slots it had under ``token`` are clean."""
 
     rank: RankId
@@ -137,7 +137,7 @@ class SlotVacated(Event, tag=True):
     report: PhaseReport
 
 
-class ProcessExited(Event, tag=True):
+class ProcessExited(Event, frozen=True, kw_only=True, tag=True):
     """The main process of a rank ended. ``exit_code`` is negative for a signal, None if it cannot be known."""
 
     rank: RankId
@@ -146,7 +146,7 @@ class ProcessExited(Event, tag=True):
     last_lines: tuple[str, ...] = ()
 
 
-class StartFailed(Event, tag=True):
+class StartFailed(Event, frozen=True, kw_only=True, tag=True):
     """An agent could not start a rank."""
 
     rank: RankId
@@ -154,7 +154,7 @@ class StartFailed(Event, tag=True):
     reason: str
 
 
-class DeathConfirmed(Event, tag=True):
+class DeathConfirmed(Event, frozen=True, kw_only=True, tag=True):
     """No process of the attempt is left on the node, and its device memory is back."""
 
     job: str
@@ -162,7 +162,7 @@ class DeathConfirmed(Event, tag=True):
     node: str
 
 
-class TimerFired(Event, tag=True):
+class TimerFired(Event, frozen=True, kw_only=True, tag=True):
     """A timer set by a command is due."""
 
     name: str

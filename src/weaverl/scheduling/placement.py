@@ -1,0 +1,230 @@
+"""Arrivals, groups and queue: which job is pinned where, and why the others wait."""
+
+import copy
+from collections.abc import Iterator
+
+import msgspec
+
+from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RegroupJobs, StartRank, Verdict
+from weaverl.domain.events import RankId
+from weaverl.domain.groups import Group, Pin
+from weaverl.domain.jobs import JobSpec, JobState, Role
+from weaverl.scheduling.admission import Candidate, judge
+from weaverl.scheduling.policies import weave_paper
+from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
+
+_UNKNOWN_LENGTH_US = 30 * 24 * 3600 * 1_000_000
+"""How long a job is taken to run that does not say its iterations."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The placement chosen for a job, if any, and all that was looked at before it."""
+
+    chosen: Candidate | None
+    verdicts: tuple[Verdict, ...]
+    slowdowns: dict[str, float] = {}
+
+
+def impossible(state: ClusterState, spec: JobSpec) -> str:
+    """Why the job could not run even on the empty cluster, or an empty string."""
+    for pool, num_gpus, needs in (
+        (PoolKind.ROLLOUT, spec.rollout_gpus, spec.host_memory.rollout_bytes),
+        (PoolKind.TRAINING, spec.training_gpus, spec.host_memory.training_bytes),
+    ):
+        nodes = [record.node for record in state.nodes.values() if record.node.pool is pool]
+        devices = sum(node.num_devices for node in nodes)
+        if num_gpus > devices:
+            return f"asks {num_gpus} {pool} GPUs, the pool has {devices}: ask fewer"
+        most = max((state.usable_host_bytes(node.name) for node in nodes), default=0)
+        if needs > most:
+            return (
+                f"asks {needs / 2**30:.1f} GiB of host memory on each {pool} node, the largest has "
+                f"{most / 2**30:.1f} GiB usable: ask less"
+            )
+    return ""
+
+
+def choose(state: ClusterState, spec: JobSpec) -> Decision:
+    """The cheapest placement that keeps every promise, with the reason for each that was refused before it."""
+    verdicts: list[Verdict] = []
+    for candidate in weave_paper.candidates(state, spec):
+        judgement = judge(state, candidate, spec)
+        verdicts.append(
+            Verdict(
+                kind=candidate.kind,
+                group=candidate.group.name,
+                added_usd_per_hour=candidate.added_usd_per_hour,
+                predicted_slowdowns=judgement.slowdowns,
+                refused=judgement.refused,
+            )
+        )
+        if not judgement.refused:
+            return Decision(chosen=candidate, verdicts=tuple(verdicts), slowdowns=judgement.slowdowns)
+    return Decision(chosen=None, verdicts=tuple(verdicts))
+
+
+def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
+    """Admit what fits, in queue order; a job is told once why it waits. The caller folds each command at once.
+
+    A later job may pass the first that does not fit only if the first's expected start does not move.
+    """
+    first: JobRecord | None = None
+    for record in _queue(state):
+        spec = planning_spec(record)
+        decision = choose(state, spec)
+        if decision.chosen is not None and not (first and _delays(state, first, record, decision.chosen)):
+            yield _admit(state, record, decision)
+            yield from start_ranks(state, record)
+            continue
+        first = first or record
+        verdicts = decision.verdicts
+        if decision.chosen is not None:
+            waits = f"would delay {first.spec.name}, which is before it in the queue"
+            verdicts = (*verdicts[:-1], msgspec.structs.replace(verdicts[-1], refused=waits))
+        if verdicts != record.verdicts:
+            yield QueueJob(job=record.spec.name, verdicts=verdicts)
+
+
+def planning_spec(record: JobRecord) -> JobSpec:
+    """The job's description with the profile that is known by now."""
+    return msgspec.structs.replace(record.spec, profile=record.profile)
+
+
+def fold_admission(state: ClusterState, command: AdmitJob) -> None:
+    """Fold an admission: the job is pinned and its ranks are to start."""
+    record = state.jobs[command.job]
+    record.pin, record.group = command.pin, command.group.name
+    record.state, record.admitted_at = JobState.STARTING, state.now
+    record.verdicts, record.profiling = command.verdicts, command.profiling
+    record.predicted_slowdown = command.predicted_slowdowns.get(command.job)
+    if command.group.name not in state.groups:
+        state.groups_made += 1
+    fold_group(state, command.group)
+
+
+def fold_group(state: ClusterState, group: Group) -> None:
+    """Fold a group's new shape; a group without members is gone."""
+    if group.members:
+        state.groups[group.name] = group
+    else:
+        state.groups.pop(group.name, None)
+
+
+def fold_start(state: ClusterState, command: StartRank) -> None:
+    """Fold the start of a rank."""
+    ranks = state.jobs[command.rank.job].ranks
+    ranks[rank_key(command.rank)] = RankRecord(command.rank, command.node)
+
+
+def without_job(state: ClusterState, record: JobRecord) -> RegroupJobs:
+    """The job's group after it left: nodes that no member uses are given back."""
+    assert record.group is not None
+    group = state.groups[record.group]
+    stay = tuple(name for name in group.members if name != record.spec.name)
+    pins = [pin for pin in (state.jobs[name].pin for name in stay) if pin is not None]
+    used = {slot.node for pin in pins for slot in pin.rollout + pin.training}
+    return RegroupJobs(
+        group=Group(
+            group.name,
+            tuple(node for node in group.rollout_nodes if node in used),
+            tuple(node for node in group.training_nodes if node in used),
+            stay,
+        )
+    )
+
+
+def start_ranks(state: ClusterState, record: JobRecord) -> Iterator[StartRank]:
+    """One command for each process of an admitted job."""
+    pin = record.pin
+    assert pin is not None
+    homes = {role.name: _homes(role, pin) for role in record.spec.roles}
+    sizes = {role.name: role.processes_per_node * len(homes[role.name]) for role in record.spec.roles}
+    master = homes[record.spec.roles[0].name][0]
+    for role in record.spec.roles:
+        for place, node in enumerate(homes[role.name]):
+            for local in range(role.processes_per_node):
+                yield StartRank(
+                    rank=RankId(record.spec.name, record.attempt, role.name, place * role.processes_per_node + local),
+                    node=node,
+                    role=role,
+                    world_size=sizes[role.name],
+                    slots=_share(_role_slots(role, pin, node), local, role.processes_per_node),
+                    role_sizes=sizes,
+                    master_node=master,
+                    working_directory=record.spec.working_directory,
+                    environment=record.spec.environment,
+                    checkpoint_directory=record.spec.checkpoint_directory,
+                )
+
+
+def _homes(role: Role, pin: Pin) -> tuple[str, ...]:
+    """The nodes whose agents start the role: its pool's; a driver lives beside the first rollout rank."""
+    if role.name == "rollout":
+        return pin.nodes(PoolKind.ROLLOUT)
+    if role.name == "training":
+        return pin.nodes(PoolKind.TRAINING)
+    return pin.nodes(PoolKind.ROLLOUT)[:1]
+
+
+def _role_slots(role: Role, pin: Pin, node: str) -> tuple[Slot, ...]:
+    if role.name == "run":
+        return pin.rollout + pin.training
+    slots = {"rollout": pin.rollout, "training": pin.training}.get(role.name, ())
+    return tuple(slot for slot in slots if slot.node == node)
+
+
+def _share(slots: tuple[Slot, ...], local: int, processes: int) -> tuple[Slot, ...]:
+    """The part of a node's slots that one of its processes drives; more processes than slots share them."""
+    if len(slots) % processes:
+        return slots
+    size = len(slots) // processes
+    return slots[local * size : (local + 1) * size]
+
+
+def _queue(state: ClusterState) -> list[JobRecord]:
+    waiting = [record for record in state.jobs.values() if record.state is JobState.QUEUED]
+    return sorted(waiting, key=lambda r: (-r.spec.priority, r.submitted_at, r.spec.name))
+
+
+def _admit(state: ClusterState, record: JobRecord, decision: Decision) -> AdmitJob:
+    assert decision.chosen is not None and decision.chosen.pin is not None
+    return AdmitJob(
+        job=record.spec.name,
+        attempt=record.attempt,
+        group=decision.chosen.group,
+        pin=decision.chosen.pin,
+        verdicts=decision.verdicts,
+        predicted_slowdowns=decision.slowdowns,
+        profiling=record.profile is None,
+    )
+
+
+def _delays(state: ClusterState, first: JobRecord, later: JobRecord, candidate: Candidate) -> bool:
+    """Whether taking the candidate for a later job would move the expected start of the first in the queue."""
+    assert candidate.pin is not None
+    trial = copy.deepcopy(state)
+    record = trial.jobs[later.spec.name]
+    record.pin, record.group, record.admitted_at = candidate.pin, candidate.group.name, state.now
+    record.state = JobState.STARTING
+    fold_group(trial, candidate.group)
+    return _expected_start(trial, first) > _expected_start(copy.deepcopy(state), first)
+
+
+def _expected_start(trial: ClusterState, first: JobRecord) -> int:
+    """When the job would fit, if the running jobs end as planned. Consumes the trial state."""
+    running = [record for record in trial.jobs.values() if record.pin is not None and record.live]
+    for record in sorted(running, key=lambda r: (_expected_end(r), r.spec.name)):
+        fold_group(trial, without_job(trial, record).group)
+        record.state = JobState.FINISHED
+        if choose(trial, planning_spec(first)).chosen is not None:
+            return _expected_end(record)
+    return _UNKNOWN_LENGTH_US * 1000
+
+
+def _expected_end(record: JobRecord) -> int:
+    assert record.admitted_at is not None
+    if record.spec.iterations is None or record.profile is None:
+        return record.admitted_at + _UNKNOWN_LENGTH_US
+    slowdown = record.predicted_slowdown or 1.0
+    return record.admitted_at + round(record.spec.iterations * record.durations.solo_us * slowdown)

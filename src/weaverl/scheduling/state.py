@@ -1,0 +1,168 @@
+"""What the scheduler knows: plain records that fold events and commands, and can be written to a snapshot whole."""
+
+import msgspec
+
+from weaverl.domain.cluster import Cluster, Node, PoolKind, Slot
+from weaverl.domain.commands import Verdict
+from weaverl.domain.events import RankId
+from weaverl.domain.groups import Group, Pin
+from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
+from weaverl.scheduling.round_model import Durations, Member, planned_durations
+
+PROFILE_ITERATIONS = 2
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    """Patience and policy. Microseconds."""
+
+    policy: str = "weave-paper"
+    vacate_patience_us: int = 60_000_000
+    turn_patience_us: int = 30_000_000
+    node_patience_us: int = 60_000_000
+    exit_patience_us: int = 30_000_000
+
+
+class NodeRecord(msgspec.Struct):
+    """A node, whether its agent is there, and which processes on it have yet to be stopped.
+
+    ``gone``: lost for so long that its jobs were given up. ``strangers`` are (job, attempt) that live there and
+    belong to no living attempt. Nothing is granted or placed on a node that is not usable: its slots are in quarantine.
+    """
+
+    node: Node
+    ready: bool = False
+    lost_at: int | None = None
+    gone: bool = False
+    strangers: list[tuple[str, int]] = []
+
+    @property
+    def usable(self) -> bool:
+        """Whether slots of the node may be handed out."""
+        return self.ready and not self.strangers
+
+
+class RankRecord(msgspec.Struct):
+    """One process of a job."""
+
+    rank: RankId
+    node: str
+    registered: bool = False
+    exited: bool = False
+    exit_code: int | None = None
+
+
+class Ending(msgspec.Struct):
+    """A job on its way to an end: the state it will take, why, and the nodes that have yet to confirm its death."""
+
+    state: JobState
+    reason: str
+    unconfirmed: list[str]
+
+
+class IterationRecord(msgspec.Struct):
+    """Measured seconds of an iteration, while the profile is learned."""
+
+    requested_at: int = 0
+    waited_us: int = 0
+    rollout_us: int = 0
+    training_us: int = 0
+    sync_us: int = 0
+
+
+class JobRecord(msgspec.Struct):
+    """Everything known about a job."""
+
+    spec: JobSpec
+    submitted_at: int
+    attempt: int = 1
+    state: JobState = JobState.QUEUED
+    reason: str = ""
+    pin: Pin | None = None
+    group: str | None = None
+    profile: PhaseProfile | None = None
+    profiling: bool = False
+    iterations_done: int = 0
+    retries: int = 0
+    admitted_at: int | None = None
+    ended_at: int | None = None
+    predicted_slowdown: float | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    ranks: dict[str, RankRecord] = {}
+    ending: Ending | None = None
+    measured: dict[int, IterationRecord] = {}
+
+    @property
+    def live(self) -> bool:
+        """Whether the job has yet to end."""
+        return self.state not in ENDED
+
+    @property
+    def durations(self) -> Durations:
+        """What admission plans with; the job has a profile."""
+        assert self.profile is not None
+        return planned_durations(self.profile)
+
+
+def rank_key(rank: RankId) -> str:
+    """The key of a rank among its job's."""
+    return f"{rank.role}-{rank.rank}"
+
+
+class ClusterState(msgspec.Struct):
+    """Nodes, jobs and groups."""
+
+    cluster: Cluster
+    parameters: Parameters
+    nodes: dict[str, NodeRecord]
+    jobs: dict[str, JobRecord] = {}
+    groups: dict[str, Group] = {}
+    epoch: int = 0
+    tokens: int = 0
+    groups_made: int = 0
+    now: int = 0
+
+    def members(self, group: Group) -> list[JobRecord]:
+        """The jobs of a group in rotation order."""
+        return [self.jobs[name] for name in group.members]
+
+    def free_nodes(self, pool: PoolKind) -> list[Node]:
+        """Usable nodes of a pool that no group has, by name."""
+        taken = {name for group in self.groups.values() for name in group.nodes}
+        return [
+            record.node
+            for name, record in sorted(self.nodes.items())
+            if record.usable and record.node.pool is pool and name not in taken
+        ]
+
+    def usable_host_bytes(self, node: str) -> int:
+        """Host memory that jobs may fill on a node."""
+        return int(self.nodes[node].node.host_memory_bytes * self.cluster.usable_host_memory)
+
+    def resident_host_bytes(self, node: str) -> int:
+        """Host memory that the jobs pinned to a node keep there, ending ones included."""
+        return sum(host_bytes_on(record, node) for record in self.jobs.values() if record.pin and record.live)
+
+    def usd_per_hour(self, nodes: tuple[str, ...]) -> float:
+        """Price of nodes."""
+        pools = {PoolKind.ROLLOUT: self.cluster.rollout, PoolKind.TRAINING: self.cluster.training}
+        owned = [self.nodes[name].node for name in nodes]
+        return sum(pools[node.pool].usd_per_gpu_hour * node.num_devices for node in owned)
+
+    def slots_ready(self, slots: tuple[Slot, ...]) -> bool:
+        """Whether the agents of all the slots' nodes are there, in this epoch."""
+        return all(self.nodes[slot.node].usable for slot in slots)
+
+
+def host_bytes_on(record: JobRecord, node: str) -> int:
+    """Host memory that a pinned job keeps on a node."""
+    assert record.pin is not None
+    memory = record.spec.host_memory
+    rollout = memory.rollout_bytes if node in record.pin.nodes(PoolKind.ROLLOUT) else 0
+    training = memory.training_bytes if node in record.pin.nodes(PoolKind.TRAINING) else 0
+    return rollout + training
+
+
+def as_member(record: JobRecord) -> Member:
+    """A pinned job with a profile as the round model sees it."""
+    assert record.pin is not None
+    return Member(record.spec.name, record.pin, record.durations)

@@ -1,0 +1,327 @@
+"""Small clusters and jobs for scheduler tests, and a world that answers commands the way a cluster does."""
+
+from collections import deque
+
+import msgspec
+
+from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, SwitchCost
+from weaverl.domain.commands import (
+    AdmitJob,
+    AnyCommand,
+    ChangeJobState,
+    GrantPermit,
+    KillJob,
+    SetTimer,
+    StartRank,
+    VacateSlot,
+)
+from weaverl.domain.events import (
+    AgentReported,
+    AnyEvent,
+    ControllerStarted,
+    DeathConfirmed,
+    JobSubmitted,
+    PermitRequested,
+    PhaseEnded,
+    PhaseReport,
+    ProcessExited,
+    RankId,
+    RankRegistered,
+    SlotVacated,
+    TimerFired,
+)
+from weaverl.domain.jobs import HostMemory, JobSpec, JobState, PhaseKind, PhaseProfile, Placement, Role
+from weaverl.scheduling.scheduler import Scheduler
+
+GIB = 2**30
+SECOND = 1_000_000
+
+
+def node(name: str, *, devices: int = 8, host_gib: int = 1536, host: str = "") -> Node:
+    return Node(
+        name=name,
+        pool=PoolKind.ROLLOUT if name.startswith("r") else PoolKind.TRAINING,
+        host=host or name,
+        num_devices=devices,
+        device_memory_bytes=80 * GIB,
+        host_memory_bytes=host_gib * GIB,
+    )
+
+
+def cluster(*nodes: Node, switch: SwitchCost | None = None) -> Cluster:
+    return Cluster(
+        name="test",
+        rollout=Pool(kind=PoolKind.ROLLOUT, gpu="H20", usd_per_gpu_hour=1.85),
+        training=Pool(kind=PoolKind.TRAINING, gpu="H800", usd_per_gpu_hour=5.28),
+        nodes=nodes or (node("r0"), node("t0")),
+        switch=switch or SwitchCost(),
+        usable_host_memory=1.0,
+    )
+
+
+def job(
+    name: str,
+    rollout: float = 10.0,
+    training: float = 10.0,
+    *,
+    slo: float = 2.0,
+    gpus: tuple[int, int] = (8, 8),
+    host_gib: tuple[int, int] = (100, 100),
+    profiled: bool = True,
+    driver: bool = True,
+    **more: object,
+) -> JobSpec:
+    profile = PhaseProfile(rollout_max_seconds=rollout, rollout_mean_seconds=rollout, training_seconds=training)
+    roles = (
+        *([Role(name="driver", command=("python", "driver.py"))] if driver else []),
+        Role(name="rollout", command=("python", "rollout.py")),
+        Role(name="training", command=("python", "training.py")),
+    )
+    if more.get("placement") is Placement.LOCAL:
+        roles = (Role(name="run", command=("python", "run.py")),)
+    return JobSpec(
+        name=name,
+        roles=roles,
+        rollout_gpus=gpus[0],
+        training_gpus=gpus[1],
+        host_memory=HostMemory(rollout_bytes=host_gib[0] * GIB, training_bytes=host_gib[1] * GIB),
+        slo=float(slo),
+        profile=profile if profiled else None,
+        **more,
+    )
+
+
+class World:
+    """Carries commands out at once, one pending reaction at a time, and checks every invariant after each event.
+
+    Jobs run ``iterations`` of rollout then training, after a cold start in each pool with ``loading``.
+    Tests decide the order of reactions with ``deliver(index)``.
+    """
+
+    def __init__(self, of: Cluster, *, iterations: int = 3, loading: bool = False) -> None:
+        self.scheduler = Scheduler(of)
+        self.iterations = iterations
+        self.loading = loading
+        self.now = 0
+        self.pending: deque[AnyEvent] = deque()
+        self.timers: list[tuple[int, str]] = []
+        self.log: list[tuple[AnyEvent, list[AnyCommand]]] = []
+        self.progress: dict[tuple[str, int], list[tuple[PhaseKind, PoolKind, int]]] = {}
+        self.alive: dict[tuple[str, int, str], list[RankId]] = {}
+        self.dirty: dict[tuple[str, str], GrantPermit] = {}
+        self.occupants: dict[str, str] = {}
+        self.last_token: dict[str, object] = {}
+        self.send(ControllerStarted(epoch=1))
+        for record in of.nodes:
+            self.send(AgentReported(epoch=1, node=record))
+
+    def send(self, event: AnyEvent) -> list[AnyCommand]:
+        """Stamp an event, hand it in, carry out what is answered."""
+        self.now += 1
+        event = msgspec.structs.replace(event, at=self.now)
+        self._fold_freed(event)
+        commands = self.scheduler.handle(event)
+        self.log.append((event, commands))
+        for command in commands:
+            self._carry_out(command)
+        if isinstance(event, PhaseEnded):
+            self._after_phase(event)
+        check_invariants(self.scheduler)
+        return commands
+
+    def submit(self, spec: JobSpec) -> list[AnyCommand]:
+        return self.send(JobSubmitted(spec=spec, request=f"r{self.now}"))
+
+    def deliver(self, index: int = 0) -> list[AnyCommand]:
+        """Let one pending reaction happen."""
+        self.pending.rotate(-index)
+        event = self.pending.popleft()
+        self.pending.rotate(index)
+        return self.send(event)
+
+    def register_all(self) -> None:
+        """Let every started rank come up before anything else happens."""
+        while (at := next((i for i, e in enumerate(self.pending) if isinstance(e, RankRegistered)), None)) is not None:
+            self.deliver(at)
+
+    def fire_next_timer(self) -> None:
+        self.timers.sort()
+        at, name = self.timers.pop(0)
+        self.now = max(self.now, at)
+        self.send(TimerFired(name=name))
+
+    def run(self, max_steps: int = 10_000) -> None:
+        """Deliver everything in order; timers fire only when nothing else can happen."""
+        for _ in range(max_steps):
+            if self.pending:
+                self.deliver()
+            elif self.timers and any(record.live for record in self.scheduler.state.jobs.values()):
+                self.fire_next_timer()
+            else:
+                return
+        raise AssertionError("the world does not come to rest")
+
+    def kill_rank(self, rank: RankId, node: str, exit_code: int = -9) -> list[AnyCommand]:
+        """The process dies: what it was about to say is never said."""
+        self.alive[(rank.job, rank.attempt, node)].remove(rank)
+        self._mute(rank.job, rank.attempt, rank.role)
+        return self.send(ProcessExited(rank=rank, node=node, exit_code=exit_code, last_lines=("boom",)))
+
+    def state(self, name: str) -> JobState:
+        return self.scheduler.state.jobs[name].state
+
+    def grants(self) -> list[GrantPermit]:
+        return [c for _, commands in self.log for c in commands if isinstance(c, GrantPermit)]
+
+    def admitted(self, name: str) -> AdmitJob:
+        found = [c for _, cs in self.log for c in cs if isinstance(c, AdmitJob) and c.job == name]
+        return found[-1]
+
+    def _carry_out(self, command: AnyCommand) -> None:
+        match command:
+            case StartRank():
+                key = (command.rank.job, command.rank.attempt, command.node)
+                self.alive.setdefault(key, []).append(command.rank)
+                self.pending.append(RankRegistered(rank=command.rank))
+            case ChangeJobState(state=JobState.RUNNING):
+                pools = (PoolKind.ROLLOUT, PoolKind.TRAINING)
+                steps = [(PhaseKind(str(pool)), pool, i) for i in range(self.iterations) for pool in pools]
+                loads = [(PhaseKind.LOADING, pool, 0) for pool in pools if self.loading]
+                self.progress[(command.job, command.attempt)] = loads + steps
+                self._next_phase(command.job, command.attempt)
+            case GrantPermit():
+                self._occupy(command)
+            case VacateSlot():
+                self._vacate(command)
+            case KillJob():
+                self.alive.pop((command.job, command.attempt, command.node), None)
+                self._mute(command.job, command.attempt, None)
+                self.pending.append(DeathConfirmed(job=command.job, attempt=command.attempt, node=command.node))
+            case SetTimer():
+                self.timers.append((command.at, command.name))
+
+    def _role(self, name: str, pool: PoolKind) -> str:
+        local = self.scheduler.state.jobs[name].spec.placement is Placement.LOCAL
+        return "run" if local else str(pool)
+
+    def _next_phase(self, name: str, attempt: int) -> None:
+        steps = self.progress[(name, attempt)]
+        if steps:
+            phase, pool, iteration = steps.pop(0)
+            self.pending.append(
+                PermitRequested(
+                    job=name,
+                    attempt=attempt,
+                    role=self._role(name, pool),
+                    phase=phase,
+                    pool=pool,
+                    iteration=iteration,
+                )
+            )
+            return
+        for (other, other_attempt, home), ranks in list(self.alive.items()):
+            if (other, other_attempt) == (name, attempt):
+                for rank in ranks:
+                    self.pending.append(ProcessExited(rank=rank, node=home, exit_code=0))
+
+    def _occupy(self, grant: GrantPermit) -> None:
+        for slot in grant.slots:
+            holder = self.occupants.get(str(slot))
+            assert holder in (None, grant.job), f"{slot} was granted to {grant.job} while {holder} is on it"
+            assert self.scheduler.state.nodes[slot.node].usable, f"{slot} was granted on a node that is not usable"
+            assert self.last_token.get(str(slot), grant.token) <= grant.token
+            self.last_token[str(slot)] = grant.token
+            self.occupants[str(slot)] = grant.job
+        for rank in range(grant.ranks):
+            self.pending.append(
+                PhaseEnded(
+                    rank=RankId(grant.job, grant.attempt, grant.role, rank),
+                    token=grant.token,
+                    phase=grant.phase,
+                    iteration=grant.iteration,
+                    vacated=grant.vacate,
+                    report=PhaseReport(body_us=5 * SECOND),
+                )
+            )
+
+    def _vacate(self, command: VacateSlot) -> None:
+        for rank in range(command.ranks):
+            self.pending.append(
+                SlotVacated(
+                    rank=RankId(command.job, command.attempt, command.role, rank),
+                    token=command.token,
+                    report=PhaseReport(),
+                )
+            )
+
+    def _mute(self, name: str, attempt: int, role: str | None) -> None:
+        def of_dead(event: AnyEvent) -> bool:
+            if isinstance(event, PermitRequested):
+                return (event.job, event.attempt) == (name, attempt) and role in (None, event.role)
+            if isinstance(event, PhaseEnded | SlotVacated | RankRegistered | ProcessExited):
+                rank = event.rank
+                return (rank.job, rank.attempt) == (name, attempt) and role in (None, rank.role)
+            return False
+
+        self.pending = deque(event for event in self.pending if not of_dead(event))
+
+    def _fold_freed(self, event: AnyEvent) -> None:
+        match event:
+            case PhaseEnded():
+                self._freed(event.rank, event.vacated)
+            case SlotVacated():
+                self._freed(event.rank, vacated=True)
+            case DeathConfirmed():
+                self.occupants = {
+                    slot: name
+                    for slot, name in self.occupants.items()
+                    if not (name == event.job and slot.startswith(event.node + ":"))
+                }
+
+    def _freed(self, rank: RankId, vacated: bool) -> None:
+        ranks_left = [
+            e
+            for e in self.pending
+            if isinstance(e, PhaseEnded | SlotVacated) and (e.rank.job, e.rank.role) == (rank.job, rank.role)
+        ]
+        if vacated and not ranks_left:
+            nodes = self._pool_nodes(rank)
+            self.occupants = {
+                slot: name
+                for slot, name in self.occupants.items()
+                if not (name == rank.job and slot.rsplit(":", 1)[0] in nodes)
+            }
+
+    def _pool_nodes(self, rank: RankId) -> set[str]:
+        pools = {"rollout": PoolKind.ROLLOUT, "training": PoolKind.TRAINING}
+        known = self.scheduler.state.nodes.items()
+        return {name for name, record in known if rank.role == "run" or record.node.pool is pools[rank.role]}
+
+    def _after_phase(self, event: PhaseEnded) -> None:
+        rest = [e for e in self.pending if isinstance(e, PhaseEnded) and e.token == event.token]
+        record = self.scheduler.state.jobs[event.rank.job]
+        if not rest and record.attempt == event.rank.attempt and record.ending is None:
+            self._next_phase(event.rank.job, event.rank.attempt)
+
+
+def check_invariants(scheduler: Scheduler) -> None:
+    """What must hold after every event."""
+    state = scheduler.state
+    owners: dict[str, str] = {}
+    for group in state.groups.values():
+        assert group.members, f"{group.name} is empty"
+        for name in group.nodes:
+            assert owners.setdefault(name, group.name) == group.name, f"{name} is in two groups"
+    for name in state.nodes:
+        assert state.resident_host_bytes(name) <= state.usable_host_bytes(name), f"host memory of {name}"
+    for record in state.jobs.values():
+        if record.pin is not None:
+            assert record.group is not None and record.spec.name in state.groups[record.group].members
+            assert {s.node for s in record.pin.rollout + record.pin.training} <= set(state.groups[record.group].nodes)
+        else:
+            assert all(record.spec.name not in group.members for group in state.groups.values())
+    for group_name in state.groups:
+        rotation = scheduler.rotation(group_name)
+        held = [slot for permit in rotation.permits.values() for slot in permit.grant.slots]
+        assert len(held) == len(set(held)), "a slot has two permits"
+        assert not set(rotation.waiting) & set(rotation.permits), "a job that holds a permit waits for another"
