@@ -71,7 +71,9 @@ def job(
     driver: bool = True,
     **more: object,
 ) -> JobSpec:
-    profile = PhaseProfile(rollout_max_seconds=rollout, rollout_mean_seconds=rollout, training_seconds=training)
+    profile = PhaseProfile(
+        rollout_max_seconds=float(rollout), rollout_mean_seconds=float(rollout), training_seconds=float(training)
+    )
     roles = (
         *([Role(name="driver", command=("python", "driver.py"))] if driver else []),
         Role(name="rollout", command=("python", "rollout.py")),

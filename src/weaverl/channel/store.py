@@ -34,7 +34,10 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a key or a stream; removing what is not there is no error."""
+    """Remove a key or a stream; removing what is not there is no error.
+
+    The name of a removed stream is not for use again: readers may still hold positions in it.
+    """
 
     key: str
 
@@ -50,25 +53,35 @@ Write = Append | Put | Delete | Trim
 
 
 class Lease(NamedTuple):
-    """A named right with an end. ``token`` grows with every acquisition of the name, and never goes back."""
+    """A named right with an end. ``token`` grows with every acquisition of the name, and never goes back.
+
+    ``owner`` is compared too: a store that lost its last writes may hand the same token out twice.
+    """
 
     name: str
     token: int
+    owner: str
 
 
 class Identity(NamedTuple):
-    """Which server answers, and how far its history goes; if either goes back, writes were lost."""
+    """Which server process answers, and how many commits its history holds.
+
+    Another ``run_id`` is a restart or another server; an ``offset`` below one seen before is lost writes.
+    """
 
     run_id: str
     offset: int
 
 
+def producer_key(producer: str) -> str:
+    """The key of a producer's last sequence; a Delete of it forgets a producer that will never write again."""
+    return f"producer:{producer}"
+
+
 class Store(Protocol):
     """A store. All methods raise StoreUnavailableError (no answer: may be retried) or StoreRefusedError."""
 
-    def commit(
-        self, writes: Sequence[Write], *, producer: str, sequence: int, guard: Lease | None = None
-    ) -> bool:
+    def commit(self, writes: Sequence[Write], *, producer: str, sequence: int, guard: Lease | None = None) -> bool:
         """Apply all writes, or none.
 
         A (producer, sequence) whose sequence is not above the producer's last is a repeat: nothing happens and
@@ -103,4 +116,4 @@ class Store(Protocol):
         """Which server answers now."""
 
     def close(self) -> None:
-        """Drop all connections; the store itself stays."""
+        """Drop all connections; the store itself stays, and the next call connects again."""

@@ -1,0 +1,107 @@
+"""What can be refused before anything runs: a job that never fits, a cluster that this machine is not."""
+
+import os
+from collections.abc import Collection, Iterable
+
+from weaverl.config.cluster_file import THIS_HOST
+from weaverl.config.cpu_sets import format_cpus
+from weaverl.config.units import format_bytes
+from weaverl.domain.cluster import Cluster, Node, PoolKind
+from weaverl.domain.jobs import JobSpec, Placement
+from weaverl.errors import SpecError
+
+
+def check_job_fits(job: JobSpec, cluster: Cluster) -> None:
+    """Raise SpecError with the numbers if the job could not run even on the empty cluster."""
+    for pool in PoolKind:
+        _check_gpus(job, cluster, pool)
+        _check_host_memory(job, cluster, pool)
+    if job.placement is Placement.LOCAL:
+        _check_one_host(job, cluster)
+
+
+def check_local(cluster: Cluster, available: Collection[int] | None = None) -> None:
+    """Raise SpecError if a node on this host names a CPU that this process may not use.
+
+    ``available`` is the CPUs to check against; by default those of this process.
+    """
+    here = os.sched_getaffinity(0) if available is None else available
+    for node in cluster.nodes:
+        missing = [cpu for cpu in node.cpus if cpu not in here] if node.host == THIS_HOST else []
+        if missing:
+            problem = f"cpu {format_cpus(missing)} is not available on this machine: it has {format_cpus(here)}"
+            raise SpecError(f"{cluster.name}: node {node.name}: {problem}; change the node's cpus")
+
+
+def usable_bytes(node: Node, cluster: Cluster) -> int:
+    """Host memory of a node that jobs may keep state in."""
+    return int(node.host_memory_bytes * cluster.usable_host_memory)
+
+
+def _check_gpus(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
+    available = _num_devices(_nodes_of(cluster, pool))
+    asked = _gpus(job, pool)
+    if asked > available:
+        problem = f"asks for {asked} {pool} GPUs, the {pool} pool of {cluster.name} has {available}"
+        raise SpecError(f"job {job.name}: {problem}: ask for fewer, or add nodes")
+
+
+def _check_host_memory(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
+    nodes = _nodes_of(cluster, pool)
+    asked = _host_bytes(job, pool)
+    roomy = _num_devices(node for node in nodes if usable_bytes(node, cluster) >= asked)
+    if roomy < _gpus(job, pool):
+        largest = max(usable_bytes(node, cluster) for node in nodes)
+        problem = (
+            f"keeps {_exactly(asked)} on each {pool} node and asks for {_gpus(job, pool)} GPUs, {roomy} of "
+            f"{cluster.name} are on nodes with as much, and the largest node has {_exactly(largest)} usable"
+        )
+        raise SpecError(f"job {job.name}: {problem}: ask for less host_memory.{pool}, or add larger nodes")
+
+
+def _check_one_host(job: JobSpec, cluster: Cluster) -> None:
+    hosts = dict.fromkeys(node.host for node in cluster.nodes)
+    if not any(_host_fits(job, cluster, host) for host in hosts):
+        found = ", ".join(_describe_host(cluster, host) for host in hosts)
+        problem = (
+            f"has placement local and needs {job.rollout_gpus} rollout and {job.training_gpus} training GPUs "
+            f"with room on one host, {cluster.name} has {found}"
+        )
+        raise SpecError(f"job {job.name}: {problem}: give one host nodes of both pools, or ask for less")
+
+
+def _host_fits(job: JobSpec, cluster: Cluster, host: str) -> bool:
+    return all(
+        _num_devices(
+            node
+            for node in _nodes_of(cluster, pool)
+            if node.host == host and usable_bytes(node, cluster) >= _host_bytes(job, pool)
+        )
+        >= _gpus(job, pool)
+        for pool in PoolKind
+    )
+
+
+def _describe_host(cluster: Cluster, host: str) -> str:
+    counts = (_num_devices(node for node in _nodes_of(cluster, pool) if node.host == host) for pool in PoolKind)
+    return f"{'+'.join(map(str, counts))} on {host}"
+
+
+def _nodes_of(cluster: Cluster, pool: PoolKind) -> tuple[Node, ...]:
+    return tuple(node for node in cluster.nodes if node.pool is pool)
+
+
+def _num_devices(nodes: Iterable[Node]) -> int:
+    return sum(node.num_devices for node in nodes)
+
+
+def _gpus(job: JobSpec, pool: PoolKind) -> int:
+    return job.rollout_gpus if pool is PoolKind.ROLLOUT else job.training_gpus
+
+
+def _host_bytes(job: JobSpec, pool: PoolKind) -> int:
+    return job.host_memory.rollout_bytes if pool is PoolKind.ROLLOUT else job.host_memory.training_bytes
+
+
+def _exactly(size: int) -> str:
+    return f"{format_bytes(size)} ({size:,} bytes)"

@@ -1,0 +1,132 @@
+"""What the controller publishes for people: `weaverl status`, `explain` and `top` read it, also when it is down."""
+
+import msgspec
+
+from weaverl.domain.commands import Verdict
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import JobState
+from weaverl.scheduling.lifecycle import nodes_of
+from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A node; ``state`` is ready, away, or quarantined; ``doing`` what its slots hold."""
+
+    name: str
+    pool: str
+    state: str
+    group: str | None
+    doing: str
+    host_used_bytes: int
+    host_usable_bytes: int
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A job; ``doing`` is the phase it holds a permit for or waits for."""
+
+    name: str
+    tenant: str
+    state: JobState
+    attempt: int
+    reason: str
+    group: str | None
+    nodes: tuple[str, ...]
+    iterations_done: int
+    iterations: int | None
+    slo: float
+    predicted_slowdown: float | None
+    doing: str
+    verdicts: tuple[Verdict, ...]
+    last_lines: tuple[str, ...]
+
+
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole cluster. ``written_at`` is wall time in seconds."""
+
+    cluster: str
+    written_at: float
+    epoch: int
+    usd_per_hour: float
+    nodes: tuple[NodeStatus, ...]
+    groups: tuple[Group, ...]
+    jobs: tuple[JobStatus, ...]
+
+
+def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
+    """The status of a moment."""
+    state = scheduler.state
+    groups = tuple(group for _, group in sorted(state.groups.items()))
+    return ClusterStatus(
+        cluster=state.cluster.name,
+        written_at=written_at,
+        epoch=state.epoch,
+        usd_per_hour=sum((state.usd_per_hour(group.nodes) for group in groups), 0.0),
+        nodes=tuple(_node(scheduler, record) for _, record in sorted(state.nodes.items())),
+        groups=groups,
+        jobs=tuple(_job(scheduler, record) for record in state.jobs.values()),
+    )
+
+
+def _node(scheduler: Scheduler, record: NodeRecord) -> NodeStatus:
+    state, name = scheduler.state, record.node.name
+    group = next((group.name for group in state.groups.values() if name in group.nodes), None)
+    return NodeStatus(
+        name=name,
+        pool=str(record.node.pool),
+        state="ready" if record.usable else "quarantined" if record.ready else "away",
+        group=group,
+        doing=_occupants(scheduler, state, group, name),
+        host_used_bytes=state.resident_host_bytes(name),
+        host_usable_bytes=state.usable_host_bytes(name),
+    )
+
+
+def _occupants(scheduler: Scheduler, state: ClusterState, group: str | None, node: str) -> str:
+    if group is None:
+        return ""
+    rotation = scheduler.rotation(group)
+    held = [
+        f"{permit.grant.job} {permit.grant.phase} {permit.grant.iteration}"
+        for permit in rotation.permits.values()
+        if any(slot.node == node for slot in permit.grant.slots)
+    ]
+    lingering = [
+        f"{left.grant.job} lingers"
+        for left in rotation.lingering
+        if left.grant.job not in rotation.permits and any(slot.node == node for slot in left.grant.slots)
+    ]
+    return ", ".join(held + lingering)
+
+
+def _job(scheduler: Scheduler, record: JobRecord) -> JobStatus:
+    return JobStatus(
+        name=record.spec.name,
+        tenant=record.spec.tenant,
+        state=record.state,
+        attempt=record.attempt,
+        reason=record.reason,
+        group=record.group,
+        nodes=nodes_of(record),
+        iterations_done=record.iterations_done,
+        iterations=record.spec.iterations,
+        slo=record.spec.slo,
+        predicted_slowdown=record.predicted_slowdown,
+        doing=_doing(scheduler, record),
+        verdicts=record.verdicts,
+        last_lines=record.last_lines,
+    )
+
+
+def _doing(scheduler: Scheduler, record: JobRecord) -> str:
+    if record.group is None:
+        return ""
+    rotation = scheduler.rotation(record.group)
+    name = record.spec.name
+    if name in rotation.permits:
+        grant = rotation.permits[name].grant
+        return f"{grant.phase} {grant.iteration}"
+    if name in rotation.waiting:
+        request = rotation.waiting[name]
+        return f"waits for {request.phase} {request.iteration}"
+    return ""
