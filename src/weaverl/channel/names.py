@@ -33,6 +33,11 @@ def node_beat(node: str) -> str:
     return NODE_BEATS + node
 
 
+def node_record(node: str) -> str:
+    """Key: the node as its agent serves it."""
+    return f"node/{node}"
+
+
 def node_inbox(node: str) -> str:
     """Stream of commands for a node's agent."""
     return f"inbox/node/{node}"

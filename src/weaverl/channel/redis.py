@@ -104,7 +104,8 @@ class RedisStore:
         writes are Delete and Trim.
         """
         assert 0 < sequence < _LARGEST_SEQUENCE, sequence
-        keys = [self._key(producer_key(producer)), self._commits, self._lease(guard.name if guard else "")]
+        lease = self._lease(guard.name) if guard else self._commits
+        keys = [self._key(producer_key(producer)), self._commits, lease]
         arguments: list[_Argument] = [sequence, guard.token, guard.owner] if guard else [sequence, "", ""]
         for write in writes:
             self._encode(write, keys, arguments)

@@ -21,7 +21,8 @@ class Script:
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-# KEYS: the producer's record, the commit count, the guard's lease, then the keys of the writes in order.
+# KEYS: the producer's record, the commit count, the guard's lease (without one: any key that the user may name),
+# then the keys of the writes in order.
 # ARGV: sequence, guard token, guard owner (both empty: no guard), then for each write its code and arguments.
 # Answers 1 (applied), 0 (a repeat), or {token of the present holder} (the guard is lost).
 # The repeat is looked for first: a commit that was applied stays applied after its lease ended.

@@ -27,10 +27,11 @@ class Sender:
         """Apply writes as the producer's next commit.
 
         One that got no answer may be tried again: the same writes are taken as the same commit, and happen once.
+        Other writes give it up and take the next number, so that it is dropped should it still arrive.
         """
         with self._lock:
             if self._unsettled is not None and self._unsettled != list(writes):
-                self._sequence = self._store.last_sequence(self._producer)
+                self._sequence += 1
             self._unsettled = list(writes)
             self._store.commit(writes, producer=self._producer, sequence=self._sequence + 1, guard=guard)
             self._sequence += 1

@@ -68,7 +68,7 @@ def _unix_endpoint(parts: SplitResult) -> Endpoint:
         raise ValueError("a unix URL has three slashes before an absolute path")
     options = _options(parts.query, allowed=frozenset({"db", "username", "password"}))
     return Endpoint(
-        path=unquote(parts.path),
+        path=unquote(parts.path, errors="surrogateescape"),
         database=_database(options.get("db", "")),
         username=options.get("username"),
         password=options.get("password"),

@@ -96,19 +96,14 @@ class ValkeyServer:
         deadline = time.monotonic() + timeout_seconds
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if self._child is not None and self._child.poll() is not None:
-                self._child = None
-            self._await_answer(deadline, log_start=self._log_size())
-            return
-        else:
+            if not self._obtain(lock, deadline):
+                return
             log_start = self._log_size()
-            self._launch(lock)
+            self._child = self._launch(lock)
         finally:
             os.close(lock)
         try:
-            self._await_answer(deadline, log_start)
+            self._await_answer(self._child, deadline, log_start)
         except ClusterError:
             self.stop()
             raise
@@ -146,11 +141,29 @@ class ValkeyServer:
                 f"{SOCKET_PATH_LIMIT_BYTES}: choose a shorter directory"
             )
 
-    def _launch(self, lock: int) -> None:
+    def _obtain(self, lock: int, deadline: float) -> bool:
+        """Get the lock (True), or find the server that has it answering (False).
+
+        A server that was just killed may have it still for a moment.
+        """
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                silence = self._ask()
+            else:
+                return True
+            if silence is None:
+                return False
+            if time.monotonic() > deadline:
+                raise ClusterError(f"store not up: {self._directory} is in use by process {self.pid}: {silence}")
+            time.sleep(_POLL_SECONDS)
+
+    def _launch(self, lock: int) -> subprocess.Popen[bytes]:
         """Start the child, which holds the lock from here on until it ends."""
         self._write_config(self._stored_password() or secrets.token_urlsafe(32))
         with self._log_path.open("ab") as log:
-            self._child = subprocess.Popen(
+            child = subprocess.Popen(
                 [find_binary(), self._config_path],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -158,9 +171,9 @@ class ValkeyServer:
                 start_new_session=True,
                 pass_fds=(lock,),
             )
-        started_ticks = _start_ticks(self._child.pid)
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{self._child.pid} {started_ticks}".encode(), 0)
+        os.pwrite(lock, f"{child.pid} {_start_ticks(child.pid)}".encode(), 0)
+        return child
 
     def _write_config(self, password: str) -> None:
         text = _CONFIG.format(
@@ -182,10 +195,9 @@ class ValkeyServer:
             return None
         return found and found[1]
 
-    def _await_answer(self, deadline: float, log_start: int) -> None:
-        """Return when the server answers. Without a process left to wait for, or at the deadline: ClusterError."""
+    def _await_answer(self, child: subprocess.Popen[bytes], deadline: float, log_start: int) -> None:
         while (silence := self._ask()) is not None:
-            if self._child is not None and self._child.poll() is not None:
+            if child.poll() is not None:
                 raise ClusterError(f"store not up: {self._last_words(log_start)}")
             if time.monotonic() > deadline:
                 raise ClusterError(f"store not up: {silence}; {self._last_words(log_start)}")
@@ -215,9 +227,9 @@ class ValkeyServer:
     def _recorded(self) -> _Process | None:
         try:
             pid, started_ticks = self._lock_path.read_text().split()
+            return _Process(int(pid), int(started_ticks))
         except (FileNotFoundError, ValueError):
             return None
-        return _Process(int(pid), int(started_ticks))
 
     def _runs(self, process: _Process) -> bool:
         if self._child is not None and self._child.pid == process.pid and self._child.poll() is not None:

@@ -57,17 +57,21 @@ def encode_fact(fact: Fact) -> bytes:
 def decode_event(data: bytes) -> AnyEvent:
     """The event of a record; WireError if it is damaged or too new."""
     try:
-        return _event_decoder.decode(data).body
+        envelope = _event_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise _explain(data, error) from error
+    _check_protocol(envelope.protocol)
+    return envelope.body
 
 
 def decode_command(data: bytes) -> AnyCommand:
     """The command of a record; WireError if it is damaged or too new."""
     try:
-        return _command_decoder.decode(data).body
+        envelope = _command_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise _explain(data, error) from error
+    _check_protocol(envelope.protocol)
+    return envelope.body
 
 
 def decode_fact(data: bytes) -> Fact:
@@ -79,6 +83,11 @@ def decode_fact(data: bytes) -> Fact:
     if fact.schema > SCHEMA:
         raise WireError(f"log record has schema {fact.schema}, this weaverl reads up to {SCHEMA}: upgrade weaverl")
     return fact
+
+
+def _check_protocol(protocol: int) -> None:
+    if protocol > PROTOCOL:
+        raise WireError(f"a record speaks protocol {protocol}, this weaverl reads up to {PROTOCOL}: upgrade weaverl")
 
 
 def _explain(data: bytes, error: msgspec.MsgspecError) -> WireError:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from weaverl.config.cluster_file import THIS_HOST
 from weaverl.config.cpu_sets import format_cpus
 from weaverl.config.units import format_bytes
-from weaverl.domain.cluster import Cluster, Node, PoolKind
+from weaverl.domain.cluster import Cluster, Node, PoolKind, usable_host_bytes
 from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.errors import SpecError
 
@@ -33,11 +33,6 @@ def check_local(cluster: Cluster, available: Collection[int] | None = None) -> N
             raise SpecError(f"{cluster.name}: node {node.name}: {problem}; change the node's cpus")
 
 
-def usable_bytes(node: Node, cluster: Cluster) -> int:
-    """Host memory of a node that jobs may keep state in."""
-    return int(node.host_memory_bytes * cluster.usable_host_memory)
-
-
 def _check_gpus(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
     available = _num_devices(_nodes_of(cluster, pool))
     asked = _gpus(job, pool)
@@ -49,9 +44,9 @@ def _check_gpus(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
 def _check_host_memory(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
     nodes = _nodes_of(cluster, pool)
     asked = _host_bytes(job, pool)
-    roomy = _num_devices(node for node in nodes if usable_bytes(node, cluster) >= asked)
+    roomy = _num_devices(node for node in nodes if usable_host_bytes(cluster, node) >= asked)
     if roomy < _gpus(job, pool):
-        largest = max(usable_bytes(node, cluster) for node in nodes)
+        largest = max(usable_host_bytes(cluster, node) for node in nodes)
         problem = (
             f"keeps {_exactly(asked)} on each {pool} node and asks for {_gpus(job, pool)} GPUs, {roomy} of "
             f"{cluster.name} are on nodes with as much, and the largest node has {_exactly(largest)} usable"
@@ -75,7 +70,7 @@ def _host_fits(job: JobSpec, cluster: Cluster, host: str) -> bool:
         _num_devices(
             node
             for node in _nodes_of(cluster, pool)
-            if node.host == host and usable_bytes(node, cluster) >= _host_bytes(job, pool)
+            if node.host == host and usable_host_bytes(cluster, node) >= _host_bytes(job, pool)
         )
         >= _gpus(job, pool)
         for pool in PoolKind

@@ -10,7 +10,6 @@ import time
 
 import msgspec
 
-from weaverl import __version__
 from weaverl.channel import names
 from weaverl.channel.sender import Sender
 from weaverl.channel.store import START, Append, Entry, Lease, Put, Store, Write
@@ -23,7 +22,8 @@ from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AnyCommand, SetTimer
 from weaverl.domain.events import AnyEvent, ControllerStarted, NodeLost, RankId, TimerFired
 from weaverl.domain.facts import SCHEMA, Fact
-from weaverl.errors import StoreUnavailableError
+from weaverl.errors import FencedError, StoreUnavailableError
+from weaverl.version import VERSION
 
 logger = logging.getLogger("weaverl.controller")
 
@@ -69,9 +69,11 @@ class Controller:
         self._recovered = recover(self._store, self._cluster)
         self._position = self._recovered.position
         self._clock = Clock(not_before=self._recovered.scheduler.state.now + 1)
-        self._commit([Put(names.EPOCH, str(self._lease.token).encode())])
-        self._handle([(ControllerStarted(epoch=self._lease.token), None)])
-        logger.info("leads in epoch %d, %d facts recovered", self._lease.token, self._recovered.num_facts)
+        self._identity = self._store.identity()
+        epoch = max(self._lease.token, self._recovered.scheduler.state.epoch + 1)
+        self._commit([Put(names.EPOCH, str(epoch).encode())])
+        self._handle([(ControllerStarted(epoch=epoch), None)])
+        logger.info("leads in epoch %d, %d facts recovered", epoch, self._recovered.num_facts)
         return True
 
     def _handle(self, events: list[tuple[AnyEvent, str | None]]) -> None:
@@ -97,7 +99,7 @@ class Controller:
                 logger.debug("%s", command)
         fact = Fact(
             schema=SCHEMA,
-            code=__version__,
+            code=VERSION,
             policy=scheduler.state.parameters.policy,
             event=event,
             commands=tuple(commands),
@@ -140,12 +142,22 @@ class Controller:
             self._renewal_due = now + LEASE_SECONDS / 4
             self._beat_number += 1
             assert self._lease is not None
+            self._check_history()
             self._store.renew_lease(self._lease, LEASE_SECONDS)
             self._commit([Put(names.CONTROLLER_BEAT, str(self._beat_number).encode())])
         if now >= self._status_due:
             self._status_due = now + _IDLE_STATUS_SECONDS
             status = describe(self._recovered.scheduler, time.time())
             self._commit([Put(names.STATUS, msgspec.json.encode(status))])
+
+    def _check_history(self) -> None:
+        """A store that lost writes knows less than we decided: stop, and let the next controller start an epoch."""
+        identity = self._store.identity()
+        if identity.offset < self._identity.offset:
+            raise FencedError(
+                f"the store went back from {self._identity.offset} commits to {identity.offset}: a new epoch is needed"
+            )
+        self._identity = identity
 
     def _commit(self, writes: list[Write]) -> None:
         """Commit, and go on trying while the store is away: what was decided is not decided again."""

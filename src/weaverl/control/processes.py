@@ -37,6 +37,13 @@ class ProcessId(msgspec.Struct, frozen=True):
         except psutil.NoSuchProcess:
             return None
 
+    @classmethod
+    def of_self(cls) -> "ProcessId":
+        """This process."""
+        found = cls.of(os.getpid())
+        assert found is not None
+        return found
+
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return ProcessId.of(self.pid) == self

@@ -68,3 +68,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         assert len({node.name for node in self.nodes}) == len(self.nodes), "node names are unique"
+
+
+def usable_host_bytes(cluster: Cluster, node: Node) -> int:
+    """Host memory of a node that jobs may keep state in."""
+    return int(node.host_memory_bytes * cluster.usable_host_memory)

@@ -41,6 +41,8 @@ def observe_exit(state: ClusterState, event: ProcessExited) -> None:
     if record is not None and rank_key(event.rank) in record.ranks:
         rank = record.ranks[rank_key(event.rank)]
         rank.exited, rank.exit_code = True, event.exit_code
+        if event.exit_code != 0 and record.ending is None:
+            record.last_lines = event.last_lines
 
 
 def observe_death(state: ClusterState, event: DeathConfirmed) -> None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node, PoolKind, Slot
+from weaverl.domain.cluster import Cluster, Node, PoolKind, Slot, usable_host_bytes
 from weaverl.domain.commands import Verdict
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
@@ -87,6 +87,7 @@ class JobRecord(msgspec.Struct):
     ended_at: int | None = None
     predicted_slowdown: float | None = None
     verdicts: tuple[Verdict, ...] = ()
+    last_lines: tuple[str, ...] = ()
     ranks: dict[str, RankRecord] = {}
     ending: Ending | None = None
     measured: dict[int, IterationRecord] = {}
@@ -136,7 +137,7 @@ class ClusterState(msgspec.Struct):
 
     def usable_host_bytes(self, node: str) -> int:
         """Host memory that jobs may fill on a node."""
-        return int(self.nodes[node].node.host_memory_bytes * self.cluster.usable_host_memory)
+        return usable_host_bytes(self.cluster, self.nodes[node].node)
 
     def resident_host_bytes(self, node: str) -> int:
         """Host memory that the jobs pinned to a node keep there, ending ones included."""
@@ -146,7 +147,7 @@ class ClusterState(msgspec.Struct):
         """Price of nodes."""
         pools = {PoolKind.ROLLOUT: self.cluster.rollout, PoolKind.TRAINING: self.cluster.training}
         owned = [self.nodes[name].node for name in nodes]
-        return sum(pools[node.pool].usd_per_gpu_hour * node.num_devices for node in owned)
+        return sum((pools[node.pool].usd_per_gpu_hour * node.num_devices for node in owned), 0.0)
 
     def slots_ready(self, slots: tuple[Slot, ...]) -> bool:
         """Whether the agents of all the slots' nodes are there, in this epoch."""

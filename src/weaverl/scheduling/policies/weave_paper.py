@@ -83,10 +83,11 @@ def _candidate(
 def _least_added(state: ClusterState, kind: str) -> float:
     """What an impossible candidate would have cost at least, a node of each pool it opens: it orders explanations."""
     opened = {"pack": (), "scale rollout": (PoolKind.ROLLOUT,), "isolate": (PoolKind.ROLLOUT, PoolKind.TRAINING)}[kind]
-    return sum(
+    cheapest = (
         min(state.usd_per_hour((name,)) for name, record in state.nodes.items() if record.node.pool is pool)
         for pool in opened
     )
+    return sum(cheapest, 0.0)
 
 
 def _pin(

@@ -1,0 +1,7 @@
+"""`weaverl bench`: measuring commands."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""

@@ -1,0 +1,110 @@
+"""`weaverl submit`, `logs`, `cancel`, `explain`."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weaverl.cli.cluster import require_status
+from weaverl.control.client import Client, connect
+from weaverl.control.home import Home
+from weaverl.control.log_tail import follow as follow_logs
+from weaverl.control.status import JobStatus
+from weaverl.domain.jobs import ENDED, JobState
+from weaverl.errors import UsageError
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Show the job's output until it ends.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(submit)
+    app.command()(logs)
+    app.command()(cancel)
+    app.command()(explain)
+
+
+def submit(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.yaml", show_default=False)], follow: Follow = False
+) -> None:
+    """Hand a job in. With -f its output is shown until it ends; Ctrl-C then stops the showing, not the job."""
+    from weaverl.config.checks import check_job_fits
+    from weaverl.config.job_file import load_job
+
+    spec = load_job(job_file)
+    home = Home()
+    record = home.require_head()
+    check_job_fits(spec, record.cluster)
+    client = Client(connect(record.access))
+    client.submit(spec)
+    print(f"submitted {spec.name}")
+    if follow:
+        raise typer.Exit(_show(home, client, spec.name))
+
+
+def logs(job: JobName, follow: Follow = False) -> None:
+    """Show what a job's processes have written."""
+    home = Home()
+    client = Client(connect(home.require_head().access))
+    _require_job(home, job)
+    if follow:
+        raise typer.Exit(_show(home, client, job))
+    for path, line in follow_logs(lambda: home.job_logs(job), lambda: True):
+        print(f"{path.stem} | {line}")
+
+
+def cancel(job: JobName) -> None:
+    """End a job."""
+    Client(connect(Home().require_head().access)).cancel(job)
+    print(f"cancelling {job}")
+
+
+def explain(job: JobName) -> None:
+    """Say where a job was placed, and why every other placement was refused."""
+    from weaverl.cli.status_view import print_explanation
+
+    print_explanation(_require_job(Home(), job), sys.stdout)
+
+
+def wait_for_end(client: Client, job: str, attempt: int = 0) -> JobStatus:
+    """The status of a job once it has ended."""
+    while True:
+        found = _find(client, job)
+        if found is not None and found.state in ENDED and found.attempt >= attempt:
+            return found
+        time.sleep(0.2)
+
+
+def _show(home: Home, client: Client, job: str) -> int:
+    """Output until the job ends; the exit code is 0 if it finished, 1 if it failed or was cancelled."""
+    try:
+        for path, line in follow_logs(lambda: home.job_logs(job), lambda: _has_ended(client, job)):
+            print(f"{path.stem} | {line}", flush=True)
+    except KeyboardInterrupt:
+        print(f"\n{job} goes on; `weaverl cancel {job}` ends it", file=sys.stderr)
+        return 130
+    end = wait_for_end(client, job)
+    print(f"{job} {end.state}{': ' + end.reason if end.reason else ''}", file=sys.stderr)
+    return 0 if end.state is JobState.FINISHED else 1
+
+
+def _has_ended(client: Client, job: str) -> bool:
+    found = _find(client, job)
+    return found is not None and found.state in ENDED
+
+
+def _find(client: Client, job: str) -> JobStatus | None:
+    status = client.status()
+    return next((one for one in status.jobs if one.name == job), None) if status else None
+
+
+def _require_job(home: Home, name: str) -> JobStatus:
+    status = require_status(home)
+    found = next((job for job in status.jobs if job.name == name), None)
+    if found is None:
+        known = ", ".join(job.name for job in status.jobs) or "no jobs yet"
+        raise UsageError(f"job {name} is not known here; there are: {known}")
+    return found

@@ -1,0 +1,41 @@
+"""`weaverl`: one command for everything. Exit codes: 0 done, 1 the cluster failed, 2 what was given is wrong."""
+
+import sys
+
+import typer
+
+from weaverl.cli import bench, cluster, daemons, jobs, measure, pictures
+from weaverl.errors import ClusterError, UsageError
+
+app = typer.Typer(
+    help="Co-schedules several synchronous RL post-training jobs on a rollout pool and a training pool.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for module in (cluster, jobs, pictures, measure, bench, daemons):
+    module.register(app)
+
+
+def main() -> None:
+    """Run the command line; every error that we foresee is one line."""
+    try:
+        app()
+    except UsageError as error:
+        sys.exit(_complain(str(error), 2))
+    except ClusterError as error:
+        sys.exit(_complain(str(error), 1))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stdout = None  # the reader has gone; what is left in the buffer has nobody to go to
+        sys.exit(0)
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"weaverl: {text}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""`weaverl demo`: two real RL jobs, solo and woven, with a report."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weaverl.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report, timelines and logs.")] = Path("weaverl-demo"),
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
+    ] = None,
+    mix: Annotated[bool, typer.Option("--mix", help="A rollout-heavy beside a training-heavy job.")] = False,
+    jobs: Annotated[int, typer.Option(help="Number of jobs; the third is a small one.")] = 2,
+    iterations: Annotated[int, typer.Option(help="GRPO iterations of each job.")] = 12,
+    tiny: Annotated[bool, typer.Option("--tiny", hidden=True, help="A model that learns nothing, for tests.")] = False,
+) -> None:
+    """Run real GRPO jobs one after the other, then woven, and show what weaving saved."""
+    from weaverl.cli.demo import DemoPlan, run_demo
+    from weaverl.reports.tables import console_for, print_demo
+
+    if jobs not in (2, 3):
+        raise UsageError(f"--jobs is {jobs}: the demo weaves 2 or 3")
+    if iterations < 3:
+        raise UsageError(f"--iterations is {iterations}: a job needs 3 or more, two of them are its profile")
+    quiet = as_json is not None and str(as_json) == "-"
+    plan = DemoPlan.of(mix=mix, num_jobs=jobs, iterations=iterations, tiny=tiny, out=out.absolute())
+    outcome = run_demo(plan, console_for(sys.stderr if quiet else sys.stdout))
+    figures = json.dumps(outcome.to_json_dict(), indent=2)
+    if as_json is not None and not quiet:
+        as_json.write_text(figures + "\n")
+    if quiet:
+        print(figures)
+    else:
+        print_demo(outcome.report, console_for(sys.stdout))
+        print(f"report: {plan.out / 'report.html'}")
+    raise typer.Exit(0 if outcome.report.bit_equal else 1)

@@ -1,0 +1,60 @@
+"""`weaverl timeline` and `report`: what ran where, as data and as a page."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weaverl.control.client import connect
+from weaverl.control.home import Home
+from weaverl.errors import UsageError
+
+Out = Annotated[Path | None, typer.Option("--out", help="File to write; - or nothing is standard output.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(timeline)
+    app.command()(report)
+
+
+def timeline(out: Out = None) -> None:
+    """Write who ran where, from the cluster's log, as JSON lines."""
+    from weaverl.cli.live_timeline import live_timeline
+    from weaverl.reports.timeline_file import timeline_lines, write_timeline
+
+    record = Home().require_head()
+    header, found = live_timeline(connect(record.access), record.cluster)
+    if out is None or str(out) == "-":
+        for line in timeline_lines(header, found.intervals):
+            sys.stdout.buffer.write(line)
+        return
+    write_timeline(out, header, found)
+    print(f"wrote {len(found.intervals)} intervals to {out}")
+
+
+def report(
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE_OR_DIR]", help="A timeline file, or a folder of WEAVERL_MODE=observe."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("weaverl-report.html"),
+) -> None:
+    """Draw a run as a page: the live cluster's, a timeline file's, or what observe mode has measured."""
+    from weaverl.cli.live_timeline import live_timeline, observed_timeline
+    from weaverl.reports.html import run_page
+    from weaverl.reports.timeline_file import TimelineFile, read_timeline
+
+    if source is None:
+        record = Home().require_head()
+        header, found = live_timeline(connect(record.access), record.cluster)
+        file = TimelineFile(header=header, timeline=found)
+    elif source.is_dir():
+        file = observed_timeline(source)
+    elif source.exists():
+        file = read_timeline(source)
+    else:
+        raise UsageError(f"{source} does not exist: give a timeline file or a folder of observe mode")
+    out.write_text(run_page(file, title=str(source or "live cluster")))
+    print(f"wrote {out}")

@@ -1,0 +1,107 @@
+"""The timeline of a run from its log of facts: who held which slots when, and what ran on them."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from weaverl.domain.commands import AdmitJob, GrantPermit
+from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, SlotVacated
+from weaverl.domain.facts import Fact
+from weaverl.domain.groups import Pin
+from weaverl.domain.timeline import Interval, Timeline
+
+
+class _Open(msgspec.Struct):
+    """A granted permit, and the reports of its ranks so far."""
+
+    grant: GrantPermit
+    requested_at: int
+    granted_at: int
+    ended: list[PhaseEnded] = []
+    lingering: list[SlotVacated] = []
+    released_at: int = 0
+
+
+def timeline_of(facts: Iterable[Fact]) -> Timeline:
+    """All phases that ended, by the time of their grant.
+
+    A permit's slots are released when its last rank ended it. State that lingers after that is cleared before the
+    next holder's grant; the bytes of that clearing count with the phase that left them.
+    """
+    requested: dict[tuple[str, int], int] = {}
+    permits: dict[str, _Open] = {}
+    intervals: list[Interval] = []
+    for fact in facts:
+        event = fact.event
+        match event:
+            case PermitRequested():
+                requested[(event.job, event.attempt)] = event.at
+            case PhaseEnded() if str(event.token) in permits:
+                permits[str(event.token)].ended.append(event)
+                permits[str(event.token)].released_at = event.at
+            case SlotVacated() if str(event.token) in permits:
+                permits[str(event.token)].lingering.append(event)
+            case PhaseMeasured():
+                intervals.append(_measured(event))
+        for command in fact.commands:
+            if isinstance(command, GrantPermit):
+                asked = requested.get((command.job, command.attempt), event.at)
+                permits[str(command.token)] = _Open(command, asked, event.at)
+    intervals += [_interval(permit) for permit in permits.values() if permit.ended]
+    return Timeline(intervals=tuple(sorted(intervals, key=lambda one: (one.granted_at, one.job, one.phase))))
+
+
+def pins_of(facts: Iterable[Fact]) -> dict[str, dict[int, Pin]]:
+    """Where each attempt of each job was pinned."""
+    pins: dict[str, dict[int, Pin]] = {}
+    for fact in facts:
+        for command in fact.commands:
+            if isinstance(command, AdmitJob):
+                pins.setdefault(command.job, {})[command.attempt] = command.pin
+    return pins
+
+
+def _measured(event: PhaseMeasured) -> Interval:
+    started = event.at - event.report.body_us
+    return Interval(
+        job=event.rank.job,
+        attempt=event.rank.attempt,
+        phase=event.phase,
+        iteration=event.iteration,
+        slots=(),
+        requested_at=started,
+        granted_at=started,
+        started_at=started,
+        ended_at=event.at,
+        released_at=event.at,
+        moved_bytes=event.moved_bytes,
+        tokens=event.report.tokens,
+        samples=event.report.samples,
+    )
+
+
+def _interval(permit: _Open) -> Interval:
+    """One interval for all ranks: from the first body's start to the last one's end."""
+    grant, reports = permit.grant, [event.report for event in permit.ended]
+    saves = reports + [event.report for event in permit.lingering]
+    ends = [event.at - event.report.save_us for event in permit.ended]
+    starts = [end - report.body_us for end, report in zip(ends, reports, strict=True)]
+    return Interval(
+        job=grant.job,
+        attempt=grant.attempt,
+        phase=grant.phase,
+        iteration=grant.iteration,
+        slots=grant.slots,
+        requested_at=permit.requested_at,
+        granted_at=permit.granted_at,
+        started_at=max(min(starts), permit.granted_at),
+        ended_at=max(ends),
+        released_at=permit.released_at,
+        token=str(grant.token),
+        restore_us=max(report.restore_us for report in reports),
+        save_us=max(report.save_us for report in saves),
+        restored_bytes=sum(report.restored_bytes for report in reports),
+        saved_bytes=sum(report.saved_bytes for report in saves),
+        tokens=sum(report.tokens for report in reports),
+        samples=sum(report.samples for report in reports),
+    )
