@@ -568,3 +568,16 @@ def test_modules_and_optimizers_refuse_use_while_their_state_is_away():
     model(ids).sum().backward()
     optimizer.step()
     assert not model._forward_pre_hooks
+
+
+def test_state_added_while_the_rest_is_away_joins_it_at_the_next_save():
+    first, second = torch.ones(1 << 19), torch.full((1 << 20,), 2.0)
+    residency = residency_of(first)
+    residency.save()
+    residency.add(second)
+    assert residency.save().bytes == 4 << 20
+    assert second.untyped_storage().nbytes() == 0
+    with residency.reading() as view:
+        assert view(first)[-1] == 1.0
+    assert residency.restore().bytes == 6 << 20
+    assert (first.sum(), second.sum()) == (1 << 19, 2 << 20)

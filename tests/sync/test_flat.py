@@ -3,12 +3,17 @@
 import os
 import signal
 import socket
+import threading
 from contextlib import ExitStack
 
 import pytest
+import torch
 from ranks import Rank
+from torch.distributed import HashStore
 
 from weaverl.errors import WeightSyncError
+from weaverl.sync.flat import FlatSync
+from weaverl.sync.manifest import Manifest
 from weaverl.sync.rendezvous import join_store, open_store
 
 ZEROS = {"a": ([0.0] * 20, "float32"), "b": ([0.0] * 20, "float32"), "c": ([0.0] * 20, "bfloat16")}
@@ -185,6 +190,24 @@ def test_float8_arrives_with_equal_bytes(ranks):
         {"do": "pull", "model": {"w": ([0.0] * 4, "float8_e4m3fn"), "scale": ([0.0], "float32")}},
     )
     assert received["model"] == {"w": values, "scale": [2.0]}
+
+
+def test_any_exception_of_a_receiver_before_bytes_move_ends_the_wait_of_the_sender():
+    store = HashStore()
+    sender, receiver = FlatSync(store, 0, 1), FlatSync(store, 1, 1)
+
+    def fail(manifest):
+        raise ValueError(f"no room for version {manifest.version}")
+
+    def receive():
+        with pytest.raises(ValueError, match="no room for version 1"):
+            receiver.receive(fail)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with pytest.raises(WeightSyncError, match="rollout rank 0 refused: ValueError: no room for version 1"):
+        sender.send(Manifest(1, ()), torch.empty(0, dtype=torch.uint8))
+    thread.join()
 
 
 def test_taken_port_is_named():

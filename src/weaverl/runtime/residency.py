@@ -63,8 +63,7 @@ class Residency:
         self._memory = memory
         self._accelerator = accelerator
         self._host_limit_bytes = host_limit_bytes
-        on_cuda = accelerator == "cuda"
-        self._arena = HostArena(register_with_cuda, unregister_with_cuda) if on_cuda else HostArena()
+        self._arena = self._new_arena()
         self._states: list[tuple[str, object]] = []
         self._away: dict[int, Block] | None = None
         self._guards: list[RemovableHandle] = []
@@ -111,23 +110,21 @@ class Residency:
             return nbytes
 
     def save(self) -> Move:
-        """Move state to host memory and free its device memory. Nothing to do if it is away already.
+        """Move state to host memory and free its device memory; if it is away already, what was added since.
 
         Raises ResidencyError or HostMemoryError; state is then where it was.
         """
         with self.lock:
-            if not self.resident:
-                self._charge({})
-                return Move(0, 0)
             started = time.perf_counter_ns()
             found = self._found()
-            blocks = self._blocks(found)
-            self._own_memory(blocks)
-            self._place(blocks)
-            copy_blocks(blocks, to_host=True)
-            self._leave(blocks, found)
+            away = self._away or {}
+            blocks = [block for block in self._blocks(found) if block.key not in away]
+            if blocks or self.resident:
+                self._own_memory(blocks)
+                self._copy_to_host(list(away.values()), blocks)
+                self._leave(blocks, found)
             self._charge({})
-            return _move(blocks, started)
+            return _move(blocks, started) if blocks else Move(0, 0)
 
     def restore(self, slots: Sequence[Slot] = (), devices: Mapping[torch.device, torch.device] | None = None) -> Move:
         """Bring state back from host memory onto slots, reserving their device memory first.
@@ -196,7 +193,21 @@ class Residency:
         for block in blocks:
             own_memory(block)
 
-    def _place(self, blocks: Sequence[Block]) -> None:
+    def _copy_to_host(self, away: list[Block], blocks: list[Block]) -> None:
+        arena = self._new_arena() if away else self._arena
+        together = [*away, *blocks]
+        pieces = self._reserve_host(arena, together)
+        for block, piece in zip(away, pieces, strict=False):
+            assert block.host is not None, block.name
+            piece.copy_(block.host)
+        for block, piece in zip(together, pieces, strict=True):
+            block.host = piece
+        if arena is not self._arena:
+            self._arena.close()
+            self._arena = arena
+        copy_blocks(blocks, to_host=True)
+
+    def _reserve_host(self, arena: HostArena, blocks: Sequence[Block]) -> list[Tensor]:
         offsets, total = [], 0
         for block in blocks:
             offsets.append(total)
@@ -206,18 +217,23 @@ class Residency:
                     f"{block.name} ({block.nbytes} bytes) does not fit: saving the state needs more than the "
                     f"{self._host_limit_bytes} bytes of host memory reserved; raise the job's host_memory"
                 )
-        self._arena.ensure(total)
-        for block, offset in zip(blocks, offsets, strict=True):
-            block.host = self._arena.slice(offset, block.nbytes)
+        arena.ensure(total)
+        return [arena.slice(offset, block.nbytes) for block, offset in zip(blocks, offsets, strict=True)]
+
+    def _new_arena(self) -> HostArena:
+        if self._accelerator == "cuda":
+            return HostArena(register_with_cuda, unregister_with_cuda)
+        return HostArena()
 
     def _leave(self, blocks: list[Block], found: list[Found]) -> None:
+        before = self._away
         try:
-            self._away = {block.key: block for block in blocks}
+            self._away = {**(before or {}), **{block.key: block for block in blocks}}
             self._guards += guard_use(found, lambda: self.resident)
             empty_storages(blocks)
         except BaseException:  # also a signal in the middle
             fill_storages([block for block in blocks if not block.storage.nbytes()])
-            self._away = None
+            self._away = before
             raise
 
     def _return(self, blocks: list[Block], moves: dict[torch.device, torch.device]) -> None:

@@ -19,6 +19,7 @@ _Value = TypeVar("_Value")
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.02
 _GRACE_SECONDS = 2.0
+_KEPT_ATTEMPTS = 8  # no rank looks at an attempt that old
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class Agreement:
     def propose(self, proposal: Proposal) -> None:
         """Begin an attempt (sender)."""
         self._attempt = self._latest() + 1
-        self._forget(self._attempt - 2)
+        self._forget(self._attempt - _KEPT_ATTEMPTS)
         self._set(f"{self._attempt}/proposal", proposal)
         self._store_call(lambda: self._store.set("latest", str(self._attempt)))
 
@@ -75,10 +76,10 @@ class Agreement:
                     answers[rank] = answer
             return len(answers) == len(self._receivers)
 
-        def is_refused() -> bool:
+        def is_over() -> bool:
             return all_answered() or any(answer.refused for answer in answers.values())
 
-        _poll(is_refused, seconds)
+        _poll(is_over, seconds)
         # Ranks on their way to this step are let in, so that one refusal ends the attempt for all alike.
         refused = any(answer.refused for answer in answers.values())
         complete = _poll(all_answered, _GRACE_SECONDS if refused else 0.0)
@@ -127,7 +128,7 @@ class Agreement:
         found: list[int] = []
 
         def is_there() -> bool:
-            self._raise_if_aborted()
+            self.is_committed()
             generation = self._get(f"{self._attempt}/link", int)
             found.extend(() if generation is None else (generation,))
             return bool(found)
@@ -142,14 +143,11 @@ class Agreement:
             raise WeightSyncError(f"the sender decided nothing within {seconds:g} s: the old version serves on")
 
     def is_committed(self) -> bool:
-        """Whether the attempt is committed; WeightSyncError if it is aborted."""
-        self._raise_if_aborted()
-        return self._get(f"{self._attempt}/decision", Decision) is not None
-
-    def _raise_if_aborted(self) -> None:
-        decision = self._get(f"{self._attempt}/decision", Decision)
+        """Whether the attempt is committed, False while it is undecided; WeightSyncError if it is aborted."""
+        decision = self._get(f"{self._attempt}/decision", Decision)  # read once: it may come at any moment
         if decision is not None and not decision.commit:
             raise WeightSyncError(f"the sender ended the sync: {decision.reason}; the old version serves on")
+        return decision is not None
 
     def _latest(self) -> int:
         return self._get("latest", int) or 0
