@@ -303,3 +303,9 @@ def test_commits_of_many_threads_are_all_there(store, in_thread):
     entries = store.read("s", START)
     assert sorted(entry.data for entry in entries) == sorted(f"{p}{n}".encode() for p in "abcd" for n in range(1, 51))
     assert [e.data for e in entries if e.data.startswith(b"a")] == [f"a{n}".encode() for n in range(1, 51)]
+
+
+def test_the_last_position_is_that_of_the_last_record(store):
+    assert store.last_position("log") == START
+    store.commit([Append("log", b"a"), Append("log", b"b")], producer="p", sequence=1)
+    assert store.last_position("log") == store.read("log", START)[-1].position

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, assert_never
 
 from weaverl.channel.store import (
+    START,
     Append,
     Delete,
     Entry,
@@ -71,6 +72,12 @@ class InMemoryStore:
         with self._changed:
             self._changed.wait_for(lambda: self._following(stream, after, 1), wait_seconds)
             return self._following(stream, after, limit)
+
+    def last_position(self, stream: str) -> str:
+        """The position of a stream's last record, START if it has none."""
+        with self._changed:
+            entries = self._streams.get(stream)
+            return entries[-1].position if entries else START
 
     def get(self, key: str) -> bytes | None:
         """The value of a key."""

@@ -17,6 +17,7 @@ from weaverl.channel.scripts import (
     Script,
 )
 from weaverl.channel.store import (
+    START,
     Append,
     Delete,
     Entry,
@@ -143,6 +144,11 @@ class RedisStore:
                 return [Entry(position.decode(), fields[1]) for position, fields in answer[0][1]]
             if not block or time.monotonic() >= deadline:
                 return []
+
+    def last_position(self, stream: str) -> str:
+        """The position of a stream's last record, START if it has none."""
+        answer = self._execute("XREVRANGE", self._stream(stream), "+", "-", "COUNT", 1)
+        return str(answer[0][0].decode()) if answer else START
 
     def get(self, key: str) -> bytes | None:
         """The value of a key."""

@@ -94,6 +94,9 @@ class Store(Protocol):
     def read(self, stream: str, after: str, *, limit: int = 256, wait_seconds: float = 0.0) -> list[Entry]:
         """Records after a position, in order; waits up to ``wait_seconds`` for the first, then returns []."""
 
+    def last_position(self, stream: str) -> str:
+        """The position of a stream's last record, START if it has none."""
+
     def get(self, key: str) -> bytes | None:
         """The value of a key."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from weaverl.channel import names
 from weaverl.channel.sender import Sender
-from weaverl.channel.store import START, Put, Store
+from weaverl.channel.store import START, Put, Store, Trim
 from weaverl.channel.wire import WireError, decode_command
 from weaverl.control.log_tail import last_lines
 from weaverl.control.processes import ExitWatcher, ProcessId, kill_marked, marked, start
@@ -143,7 +143,8 @@ class Agent:
                 case KillJob():
                     self._kill(command)
             self._position = entry.position
-            self._sender.commit([Put(names.node_cursor(self._node.name), entry.position.encode())])
+            cursor = Put(names.node_cursor(self._node.name), entry.position.encode())
+            self._sender.commit([cursor, Trim(inbox, entry.position)])
 
     def _start(self, command: StartRank) -> None:
         """Start a rank, unless it was started before or its attempt was revoked meanwhile."""

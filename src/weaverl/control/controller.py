@@ -12,11 +12,11 @@ import msgspec
 
 from weaverl.channel import names
 from weaverl.channel.sender import Sender
-from weaverl.channel.store import START, Append, Entry, Lease, Put, Store, Write
+from weaverl.channel.store import START, Append, Entry, Lease, Put, Store, Trim, Write
 from weaverl.channel.wire import WireError, decode_event, encode_fact
 from weaverl.control.clock import Clock
 from weaverl.control.delivery import deliver
-from weaverl.control.recovery import Recovered, recover
+from weaverl.control.recovery import SNAPSHOT_EVERY, Recovered, recover
 from weaverl.control.status import describe
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AnyCommand, SetTimer
@@ -73,18 +73,21 @@ class Controller:
         epoch = max(self._lease.token, self._recovered.scheduler.state.epoch + 1)
         self._commit([Put(names.EPOCH, str(epoch).encode())])
         self._handle([(ControllerStarted(epoch=epoch), None)])
-        logger.info("leads in epoch %d, %d facts recovered", epoch, self._recovered.num_facts)
+        logger.info("leads in epoch %d; %d facts replayed", epoch, self._recovered.since_snapshot)
         return True
 
-    def _handle(self, events: list[tuple[AnyEvent, str | None]]) -> None:
-        """Decide on a batch of events, and commit what follows as one."""
+    def _handle(self, events: list[tuple[AnyEvent | None, str | None]]) -> None:
+        """Decide on a batch of events, and commit what follows as one; what is decided on is dropped from the inbox."""
         writes: list[Write] = []
         for event, position in events:
+            self._position = position or self._position
+            if event is None:
+                continue
             stamped = msgspec.structs.replace(event, at=max(self._clock.now(), self._recovered.scheduler.state.now))
             writes += self._decide(stamped)
-            self._position = position or self._position
         if events:
-            self._commit([*writes, Put(names.CURSOR, self._position.encode())])
+            cursor = Put(names.CURSOR, self._position.encode())
+            self._commit([*writes, cursor, Trim(names.EVENTS, self._position)])
             self._status_due = min(self._status_due, time.monotonic() + _STATUS_SECONDS)
 
     def _decide(self, event: AnyEvent) -> list[Write]:
@@ -92,6 +95,7 @@ class Controller:
         ranks = {name: tuple(r.rank for r in job.ranks.values()) for name, job in scheduler.state.jobs.items()}
         commands = scheduler.handle(event)
         self._recovered.fold_timers(event, tuple(commands))
+        self._recovered.since_snapshot += 1
         writes: list[Write] = []
         for command in commands:
             writes += deliver(command, _ranks_of(command, ranks))
@@ -106,7 +110,7 @@ class Controller:
         )
         return [Append(names.LOG, encode_fact(fact)), *writes]
 
-    def _incoming(self) -> list[tuple[AnyEvent, str | None]]:
+    def _incoming(self) -> list[tuple[AnyEvent | None, str | None]]:
         due = self._recovered.next_timer()
         wait = _POLL_SECONDS if due is None else min(_POLL_SECONDS, max(due - self._clock.now(), 0) / 1e6)
         try:
@@ -114,9 +118,9 @@ class Controller:
         except StoreUnavailableError as error:
             logger.warning("%s; trying again", error)
             return []
-        return [(event, entry.position) for entry in entries if (event := _readable(entry)) is not None]
+        return [(_readable(entry), entry.position) for entry in entries]
 
-    def _due_events(self) -> list[tuple[AnyEvent, str | None]]:
+    def _due_events(self) -> list[tuple[AnyEvent | None, str | None]]:
         timers: list[AnyEvent] = [TimerFired(name=name) for name in self._recovered.due_timers(self._clock.now())]
         return [(event, None) for event in timers + self._lost_nodes()]
 
@@ -145,6 +149,8 @@ class Controller:
             self._check_history()
             self._store.renew_lease(self._lease, LEASE_SECONDS)
             self._commit([Put(names.CONTROLLER_BEAT, str(self._beat_number).encode())])
+        if self._recovered.since_snapshot >= SNAPSHOT_EVERY:
+            self._commit(self._recovered.snapshot(self._store.last_position(names.LOG)))
         if now >= self._status_due:
             self._status_due = now + _IDLE_STATUS_SECONDS
             status = describe(self._recovered.scheduler, time.time())

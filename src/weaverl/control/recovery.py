@@ -1,19 +1,33 @@
-"""A controller's state from the log: facts are replayed, nothing is decided again."""
+"""A controller's state from the log: a snapshot, then facts replayed on it; nothing is decided again.
+
+The log keeps the facts since the snapshot before the last, so that recent history can be drawn; older ones are dropped.
+"""
 
 from collections.abc import Iterator
 
 import msgspec
 
 from weaverl.channel import names
-from weaverl.channel.store import START, Store
-from weaverl.channel.wire import decode_fact
+from weaverl.channel.store import START, Put, Store, Trim, Write
+from weaverl.channel.wire import WireError, decode_fact
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AnyCommand, SetTimer
 from weaverl.domain.events import AnyEvent, TimerFired
-from weaverl.domain.facts import Fact
-from weaverl.scheduling.scheduler import Scheduler
+from weaverl.domain.facts import SCHEMA, Fact
+from weaverl.scheduling.scheduler import Scheduler, Snapshot
 
 _BATCH = 1000
+SNAPSHOT_EVERY = 20_000
+"""Facts between two snapshots."""
+
+
+class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Scheduler state and timers as of a position of the log."""
+
+    schema: int
+    position: str
+    timers: dict[str, int]
+    scheduler: Snapshot
 
 
 class Recovered(msgspec.Struct):
@@ -22,7 +36,8 @@ class Recovered(msgspec.Struct):
     scheduler: Scheduler
     timers: dict[str, int]
     position: str
-    num_facts: int = 0
+    snapshot_position: str = START
+    since_snapshot: int = 0
 
     @classmethod
     def empty(cls, cluster: Cluster) -> "Recovered":
@@ -33,7 +48,7 @@ class Recovered(msgspec.Struct):
         """Take one fact in."""
         self.scheduler.replay(fact.event, fact.commands)
         self.fold_timers(fact.event, fact.commands)
-        self.num_facts += 1
+        self.since_snapshot += 1
 
     def fold_timers(self, event: AnyEvent, commands: tuple[AnyCommand, ...]) -> None:
         """Take in what an event and its commands say about timers."""
@@ -42,6 +57,18 @@ class Recovered(msgspec.Struct):
         for command in commands:
             if isinstance(command, SetTimer):
                 self.timers[command.name] = command.at
+
+    def snapshot(self, log_position: str) -> list[Write]:
+        """What keeps the state as of a position of the log, and drops facts that nobody needs any more."""
+        stored = StoredSnapshot(
+            schema=SCHEMA, position=log_position, timers=self.timers, scheduler=self.scheduler.snapshot()
+        )
+        writes: list[Write] = [
+            Put(names.SNAPSHOT, msgspec.msgpack.encode(stored)),
+            Trim(names.LOG, self.snapshot_position),
+        ]
+        self.snapshot_position, self.since_snapshot = log_position, 0
+        return writes
 
     def due_timers(self, now: int) -> list[str]:
         """Names of timers that are due, earliest first."""
@@ -53,18 +80,34 @@ class Recovered(msgspec.Struct):
 
 
 def recover(store: Store, cluster: Cluster) -> Recovered:
-    """Rebuild the state that the last controller had committed."""
+    """Rebuild the state that the last controller had committed. Raises WireError if it is from a newer version."""
     recovered = Recovered.empty(cluster)
-    for fact in read_facts(store):
+    stored = _read_snapshot(store)
+    if stored is not None:
+        recovered = Recovered(Scheduler.from_snapshot(stored.scheduler), stored.timers, START, stored.position)
+    for fact in read_facts(store, recovered.snapshot_position):
         recovered.fold(fact)
     recovered.position = (store.get(names.CURSOR) or START.encode()).decode()
     return recovered
 
 
-def read_facts(store: Store) -> Iterator[Fact]:
-    """All facts of the log, in order."""
-    position = START
-    while entries := store.read(names.LOG, position, limit=_BATCH):
+def read_facts(store: Store, after: str = START) -> Iterator[Fact]:
+    """Facts of the log after a position, in order."""
+    while entries := store.read(names.LOG, after, limit=_BATCH):
         for entry in entries:
             yield decode_fact(entry.data)
-        position = entries[-1].position
+        after = entries[-1].position
+
+
+def _read_snapshot(store: Store) -> StoredSnapshot | None:
+    data = store.get(names.SNAPSHOT)
+    if data is None:
+        return None
+    version = msgspec.msgpack.decode(data, type=_Version).schema
+    if version > SCHEMA:
+        raise WireError(f"the snapshot has schema {version}, this weaverl reads up to {SCHEMA}: upgrade weaverl")
+    return msgspec.msgpack.decode(data, type=StoredSnapshot)
+
+
+class _Version(msgspec.Struct, frozen=True):
+    schema: int
