@@ -210,3 +210,26 @@ def test_a_cold_start_goes_first_and_on_clean_slots_only():
     demands = [c for _, commands in world.log for c in commands if isinstance(c, VacateSlot)]
     assert [(demand.job, demand.role) for demand in demands[:2]] == [("a", "rollout"), ("a", "training")]
     assert world.state("a") is world.state("b") is JobState.FINISHED
+
+
+def test_nobody_waits_for_a_job_that_has_had_its_last_turn():
+    world = World(cluster())
+    world.submit(job("short", iterations=2))
+    world.submit(job("long"))
+    world.iterations = 2
+    world.register_all()
+    world.progress[("long", 1)] += [(PhaseKind(str(p)), p, 2) for p in ("rollout", "training")]
+    held_back = []
+    while order(world, PhaseKind.ROLLOUT) != ["short", "long", "short", "long"]:
+        world.deliver()
+    # The short job trains for ever: the long one must get its third rollout all the same.
+    while world.pending:
+        event = world.pending[0]
+        if isinstance(event, PhaseEnded) and event.rank.job == "short" and event.iteration == 1:
+            held_back.append(world.pending.popleft())
+            continue
+        world.deliver()
+        if len(order(world, PhaseKind.ROLLOUT)) == 5:
+            break
+    assert held_back and order(world, PhaseKind.ROLLOUT)[-1] == "long"
+    assert not world.grants()[-1].vacate

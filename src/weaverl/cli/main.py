@@ -1,6 +1,8 @@
 """`weaverl`: one command for everything. Exit codes: 0 done, 1 the cluster failed, 2 what was given is wrong."""
 
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 import typer
 
@@ -17,10 +19,10 @@ for module in (cluster, jobs, pictures, measure, bench, daemons):
     module.register(app)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; every error that we foresee is one line."""
     try:
-        app()
+        app(arguments)
     except UsageError as error:
         sys.exit(_complain(str(error), 2))
     except ClusterError as error:
@@ -29,7 +31,7 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; what is left in the buffer has nobody to go to
-        sys.exit(0)
+    sys.exit(0)
 
 
 def _complain(text: str, code: int) -> int:

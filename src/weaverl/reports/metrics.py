@@ -98,11 +98,16 @@ def run_figures(
 
 def window(timeline: Timeline) -> Span:
     """First grant after the cold starts and last end, microseconds; ``(0, 0)`` if nothing ran."""
-    warm = [interval for interval in timeline.intervals if interval.phase is not PhaseKind.LOADING]
+    warm = _warm(timeline.intervals)
     if not warm:
         return (0, 0)
     start = min(min(interval.granted_at, interval.started_at) for interval in warm)
     return (start, max(start, max(interval.ended_at for interval in warm)))
+
+
+def _warm(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals other than cold starts."""
+    return [interval for interval in intervals if interval.phase is not PhaseKind.LOADING]
 
 
 def makespan(timeline: Timeline) -> float:
@@ -144,10 +149,10 @@ def interference(woven: Iterable[Interval], solo: Iterable[Interval], phase: Pha
 
 
 def handovers(intervals: Iterable[Interval]) -> int:
-    """How often a slot's next permit went to another job than its last."""
+    """How often a slot's next permit went to another job than its last, cold starts left out."""
     last: dict[Slot, str] = {}
     count = 0
-    for interval in sorted(intervals, key=lambda interval: interval.granted_at):
+    for interval in sorted(_warm(intervals), key=lambda interval: interval.granted_at):
         for slot in interval.slots:
             count += last.get(slot, interval.job) != interval.job
             last[slot] = interval.job
@@ -155,8 +160,11 @@ def handovers(intervals: Iterable[Interval]) -> int:
 
 
 def moved_gib(intervals: Iterable[Interval]) -> float:
-    """State moved off its slots to make room, GiB: a hand-over moves one job's state off and brings another's on."""
-    return sum(interval.saved_bytes for interval in intervals) / GIB
+    """State moved off its slots to make room, GiB, cold starts left out.
+
+    A hand-over moves one job's state off and brings another's on; the way off is counted.
+    """
+    return sum(interval.saved_bytes for interval in _warm(intervals)) / GIB
 
 
 def sync_mib(intervals: Iterable[Interval]) -> float:
@@ -170,7 +178,7 @@ def job_figures(name: str, intervals: Sequence[Interval], solo: Timeline | None 
     alone = [interval for interval in solo.intervals if interval.job == name] if solo else []
     rollout = interference(intervals, alone, PhaseKind.ROLLOUT)
     training = interference(intervals, alone, PhaseKind.TRAINING)
-    warm = [interval for interval in intervals if interval.phase is not PhaseKind.LOADING]
+    warm = _warm(intervals)
     # Without a solo run, or without a phase in it, there is nothing to correct for.
     factors = (rollout or 1.0, training or 1.0)
     return JobFigures(

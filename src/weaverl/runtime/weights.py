@@ -1,7 +1,7 @@
 """Weights from the training role to the rollout role: ``push`` and ``pull``, on host memory, holding no device."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from weaverl.domain.events import Token
 from weaverl.errors import FencedError, UsageError, WeightSyncError
 from weaverl.runtime.residency import Residency
-from weaverl.sync.manifest import Manifest, match_entries, packed_offsets
+from weaverl.sync.manifest import Manifest, TensorEntry, match_entries, packed_offsets
 from weaverl.sync.packing import NamedTensor, assign, name_tensors, pack, unpack
 from weaverl.sync.protocol import SyncStrategy
 
@@ -71,7 +71,7 @@ class Weights:
         self._check()
         self._strategy.send(Manifest(version, entries, token), self._staging)
         self.version = version
-        report = _report(self._staging, version, started)
+        report = _report(entries, version, started)
         self._on_push(report)
         return report
 
@@ -88,7 +88,7 @@ class Weights:
         self._apply(manifest, data, named)
         self._newest_token = manifest.token
         self.version = manifest.version
-        return _report(data, manifest.version, started)
+        return _report(manifest.entries, manifest.version, started)
 
     def _accept(self, manifest: Manifest, named: list[NamedTensor]) -> None:
         newest, token = self._newest_token, manifest.token
@@ -142,5 +142,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def _report(data: Tensor, version: int, started: int) -> SyncReport:
-    return SyncReport(data.numel(), (time.perf_counter_ns() - started) // 1000, version)
+def _report(entries: Iterable[TensorEntry], version: int, started: int) -> SyncReport:
+    """Bytes are those of the tensors; padding between them is not counted."""
+    nbytes = sum(entry.nbytes for entry in entries)
+    return SyncReport(nbytes, (time.perf_counter_ns() - started) // 1000, version)

@@ -98,6 +98,11 @@ class Rotation:
             if left.grant.job == command.job and left.grant.token == command.token:
                 left.vacating = True
 
+    def last_turn_over(self, job: str, slots: tuple[Slot, ...]) -> None:
+        """Fold the end of a job's last phase on slots: it will not ask for them again, nobody needs to wait for it."""
+        for slot in slots:
+            _leave(self.state.rings.get(str(slot), []), job)
+
     def silence(self, job: str) -> None:
         """Fold a job's end: it asks for nothing and has no turn. What it occupies stays until death is confirmed."""
         self.state.waiting.pop(job, None)
@@ -239,8 +244,7 @@ class Rotation:
 
     def _leave_rings(self, job: str) -> None:
         for ring in self.state.rings.values():
-            if job in ring:
-                ring.remove(job)
+            _leave(ring, job)
 
     def _idle(self, job: str) -> bool:
         return job not in self.state.waiting and job not in self.state.permits
@@ -263,6 +267,11 @@ class Rotation:
             for left in self.state.lingering
             if not (left.grant.job == grant.job and set(left.grant.slots) & set(grant.slots))
         ]
+
+
+def _leave(ring: list[str], job: str) -> None:
+    if job in ring:
+        ring.remove(job)
 
 
 def _vacate(blocking: list[Lingering], deadline: int) -> Iterator[AnyCommand]:

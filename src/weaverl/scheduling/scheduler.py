@@ -148,8 +148,10 @@ class Scheduler:
                     rotation.request(event, self._slots_of(event))
                     profiling.observe(record, event)
             case PhaseEnded():
-                rotation.phase_ended(event)
+                permit = rotation.phase_ended(event)
                 profiling.observe(record, event)
+                if permit is not None and event.iteration + 1 == record.spec.iterations:
+                    rotation.last_turn_over(event.rank.job, permit.grant.slots)
                 if event.phase is PhaseKind.TRAINING and not event.failed:
                     record.iterations_done = max(record.iterations_done, event.iteration + 1)
             case PhaseMeasured():
