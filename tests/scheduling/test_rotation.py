@@ -3,6 +3,7 @@
 import msgspec
 from builders import SECOND, World, cluster, job, node
 
+from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import KillJob, VacateSlot
 from weaverl.domain.events import (
     JobCancelled,
@@ -233,3 +234,17 @@ def test_nobody_waits_for_a_job_that_has_had_its_last_turn():
             break
     assert held_back and order(world, PhaseKind.ROLLOUT)[-1] == "long"
     assert not world.grants()[-1].vacate
+
+
+def test_a_job_that_asks_for_both_pools_at_once_gets_them_one_after_the_other():
+    world = World(cluster())
+    world.submit(job("a"))
+    world.register_all()
+    world.pending.clear()
+    for phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING):
+        world.send(
+            PermitRequested(job="a", attempt=1, role=str(phase), phase=phase, pool=PoolKind(str(phase)), iteration=0)
+        )
+    assert order(world, PhaseKind.ROLLOUT) == ["a"] and order(world, PhaseKind.TRAINING) == []
+    world.deliver()
+    assert order(world, PhaseKind.TRAINING) == ["a"]

@@ -126,7 +126,4 @@ def _doing(scheduler: Scheduler, record: JobRecord) -> str:
     if name in rotation.permits:
         grant = rotation.permits[name].grant
         return f"{grant.phase} {grant.iteration}"
-    if name in rotation.waiting:
-        request = rotation.waiting[name]
-        return f"waits for {request.phase} {request.iteration}"
-    return ""
+    return ", ".join(f"waits for {one.phase} {one.iteration}" for one in rotation.waiting if one.job == name)

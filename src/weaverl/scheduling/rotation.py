@@ -38,7 +38,7 @@ class RotationState(msgspec.Struct):
 
     group: Group
     rings: dict[str, list[str]] = {}
-    waiting: dict[str, PermitRequested] = {}
+    waiting: list[PermitRequested] = []
     permits: dict[str, Permit] = {}
     lingering: list[Lingering] = []
     stalled: dict[str, int] = {}
@@ -51,8 +51,11 @@ class Rotation:
         self.state = state
 
     def request(self, event: PermitRequested, slots: tuple[Slot, ...]) -> None:
-        """Fold a request: the job waits, and takes its place in the rings of its slots."""
-        self.state.waiting[event.job] = event
+        """Fold a request: the job waits, and takes its place in the rings of its slots.
+
+        A job may ask for both pools at once (a driver that is a step ahead); it is granted one after the other.
+        """
+        self.state.waiting.append(event)
         self.state.stalled.pop(event.job, None)
         if event.phase is not PhaseKind.LOADING:
             for slot in slots:
@@ -84,7 +87,8 @@ class Rotation:
 
     def granted(self, grant: GrantPermit) -> None:
         """Fold a grant: the job has had its turn on these slots."""
-        self.state.waiting.pop(grant.job, None)
+        asked = (grant.job, grant.role, grant.phase, grant.iteration)
+        self.state.waiting = [r for r in self.state.waiting if (r.job, r.role, r.phase, r.iteration) != asked]
         self.state.permits[grant.job] = Permit(grant, list(range(grant.ranks)))
         for slot in grant.slots:
             ring = self.state.rings.get(str(slot), [])
@@ -105,7 +109,7 @@ class Rotation:
 
     def silence(self, job: str) -> None:
         """Fold a job's end: it asks for nothing and has no turn. What it occupies stays until death is confirmed."""
-        self.state.waiting.pop(job, None)
+        self.state.waiting = [request for request in self.state.waiting if request.job != job]
         self.state.stalled.pop(job, None)
         self._leave_rings(job)
         for left in self.state.lingering:
@@ -193,8 +197,7 @@ class Rotation:
 
     def _in_order(self) -> list[PermitRequested]:
         """Cold starts first (they happen once), then the longest waiting."""
-        requests = self.state.waiting.values()
-        return sorted(requests, key=lambda r: (r.phase is not PhaseKind.LOADING, r.at, r.job))
+        return sorted(self.state.waiting, key=lambda r: (r.phase is not PhaseKind.LOADING, r.at, r.job))
 
     def _join(self, slot: str, job: str) -> None:
         ring = self.state.rings.setdefault(slot, [])
@@ -213,7 +216,7 @@ class Rotation:
         if before is None:
             return next((ring.index(name) for name in order[place + 1 :] if name in ring), len(ring))
         behind = ring.index(before) + 1
-        return 0 if behind == len(ring) and before not in self.state.waiting else behind
+        return 0 if behind == len(ring) and before not in self._waiting_jobs() else behind
 
     def _has_turn(self, request: PermitRequested, slots: tuple[Slot, ...]) -> bool:
         if request.phase is PhaseKind.LOADING:
@@ -224,11 +227,11 @@ class Rotation:
     def _everybody_waits(self, request: PermitRequested) -> bool:
         """No turn can come: nobody holds a permit, and all who are in a ring wait. The longest waiting may go."""
         in_rings = {job for ring in self.state.rings.values() for job in ring}
-        if self.state.permits or in_rings - set(self.state.waiting):
+        if self.state.permits or in_rings - self._waiting_jobs():
             return False
         fronts_can_go = any(
             all(self.state.rings[str(slot)][:1] == [other.job] for slot in self._ring_slots(other.job, other.pool))
-            for other in self.state.waiting.values()
+            for other in self.state.waiting
             if other.phase is not PhaseKind.LOADING
         )
         return not fronts_can_go and self._in_order()[0] == request
@@ -247,7 +250,10 @@ class Rotation:
             _leave(ring, job)
 
     def _idle(self, job: str) -> bool:
-        return job not in self.state.waiting and job not in self.state.permits
+        return job not in self.state.permits and job not in self._waiting_jobs()
+
+    def _waiting_jobs(self) -> set[str]:
+        return {request.job for request in self.state.waiting}
 
     def _held_by_other(self, job: str, slots: tuple[Slot, ...]) -> bool:
         wanted = set(slots)

@@ -2,6 +2,9 @@
 
 import importlib.resources
 import os
+import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -48,7 +51,8 @@ class DemoPlan(msgspec.Struct, frozen=True):
             for seed, (preset, slo) in enumerate(zip(presets, slos, strict=True))
         )
         examples = example_folder()
-        return cls(jobs, iterations, _cluster_of_this_machine(examples), examples, out)
+        cluster = cluster_of_this_machine(examples, _num_gpus(), sorted(os.sched_getaffinity(0)))
+        return cls(jobs, iterations, cluster, examples, out)
 
     def spec(self, job: DemoJobPlan, run: str, profile: PhaseProfile | None) -> JobSpec:
         """The example's job file with this job's arguments."""
@@ -89,11 +93,30 @@ def example_folder() -> Path:
     raise ClusterError("the examples are not installed: reinstall weaverl, or run the demo from its repository")
 
 
-def _cluster_of_this_machine(examples: Path) -> Cluster:
-    """The laptop's cluster file on the first two CPUs that this process may use."""
+def cluster_of_this_machine(examples: Path, num_gpus: int, cpus: Sequence[int]) -> Cluster:
+    """The laptop's two nodes on this machine's devices.
+
+    Two GPUs where there are two; one GPU is presented as two nodes, which then disturb each other; else two CPU cores.
+    """
     cluster = load_cluster(examples / "clusters" / "laptop.yaml")
-    cpus = sorted(os.sched_getaffinity(0))
+    if num_gpus:
+        devices = [(0,), (min(1, num_gpus - 1),)]
+        nodes = tuple(
+            msgspec.structs.replace(node, accelerator="cuda", cpus=(), device_ids=ids)
+            for node, ids in zip(cluster.nodes, devices, strict=True)
+        )
+        return msgspec.structs.replace(cluster, nodes=nodes)
     if len(cpus) < 2:
         raise ClusterError("the demo needs two CPU cores, one for each pool; this process may use one")
-    nodes = tuple(msgspec.structs.replace(node, cpus=(cpu,)) for node, cpu in zip(cluster.nodes, cpus, strict=False))
+    pinned = zip(cluster.nodes, cpus, strict=False)
+    nodes = tuple(msgspec.structs.replace(node, cpus=(cpu,)) for node, cpu in pinned)
     return msgspec.structs.replace(cluster, nodes=nodes)
+
+
+def _num_gpus() -> int:
+    """CUDA devices of this machine, as its driver lists them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())

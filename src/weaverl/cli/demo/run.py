@@ -29,7 +29,7 @@ from weaverl.cli.live_timeline import header_jobs
 from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
 from weaverl.control.log_tail import last_lines
-from weaverl.control.processes import start
+from weaverl.control.processes import MARK, start
 from weaverl.control.recovery import read_facts
 from weaverl.control.status import JobStatus
 from weaverl.control.timeline import pins_of, timeline_of
@@ -65,8 +65,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoOutcome:
         _run(plan, client, bars, specs, "woven", _WOVEN)
         facts = _facts(home)
         shutil.copytree(home.directory / "logs", plan.out / "logs", dirs_exist_ok=True)
-    with _bars(console) as bars:
-        _run_plain(plan, bars)
+        _run_plain(plan, bars, f"{home.instance}/@plain")
     return _report(plan, facts, predicted, limit)
 
 
@@ -165,8 +164,11 @@ class _PlainRun(NamedTuple):
     log: Path
 
 
-def _run_plain(plan: DemoPlan, bars: Progress) -> None:
-    """The plain script for each job, without weaverl, as many at once as there are nodes."""
+def _run_plain(plan: DemoPlan, bars: Progress, mark: str) -> None:
+    """The plain script for each job, without weaverl, as many at once as there are nodes.
+
+    It bears the cluster's mark, so that the head ends it if this process is killed.
+    """
     waiting = list(plan.jobs)
     free = [node.cpus for node in plan.cluster.nodes]
     running: list[_PlainRun] = []
@@ -174,7 +176,7 @@ def _run_plain(plan: DemoPlan, bars: Progress) -> None:
     try:
         while waiting or running:
             while waiting and free:
-                running.append(_start_plain(plan, waiting.pop(0), free.pop()))
+                running.append(_start_plain(plan, waiting.pop(0), free.pop(), mark))
             for ended in [run for run in running if run.child.poll() is not None]:
                 if ended.child.returncode != 0:
                     words = " ".join(last_lines(ended.log))
@@ -189,11 +191,11 @@ def _run_plain(plan: DemoPlan, bars: Progress) -> None:
             run.child.wait()
 
 
-def _start_plain(plan: DemoPlan, job: DemoJobPlan, cpus: tuple[int, ...]) -> _PlainRun:
+def _start_plain(plan: DemoPlan, job: DemoJobPlan, cpus: tuple[int, ...], mark: str) -> _PlainRun:
     log = plan.out / "logs" / f"plain-{job.name}.log"
     child = start(
         [sys.executable, "plain.py", *plan.arguments(job, "plain")],
-        environment={**os.environ, "OMP_NUM_THREADS": "1"},
+        environment={**os.environ, "OMP_NUM_THREADS": "1", MARK: mark},
         directory=plan.examples / "grpo",
         log=log,
         cpus=cpus,
