@@ -168,7 +168,7 @@ def _demo_tiles(report: DemoReport, figures: DemoFigures) -> Markup:
             f"{report.predicted_ratio:.2f}x",
             f"schedule efficiency {cells.percent(report.schedule_efficiency)}",
         ),
-        tile("Bit-equal to solo", equal, "woven against solo"),
+        tile("Bit for bit equal", equal, "woven, solo, plain script"),
         tile("Dollars", change(cells.usd(figures.usd_solo), cells.usd(woven.usd)), "solo → woven"),
         tile(
             "Rollout bubble",
