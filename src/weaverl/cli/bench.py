@@ -1,7 +1,80 @@
 """`weaverl bench`: measuring commands."""
 
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from weaverl.errors import UsageError
+
+if TYPE_CHECKING:
+    from weaverl.cli.bench_permits import PermitFigures
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    bench = typer.Typer(help="Measure this machine: what weaving costs here.", no_args_is_help=True)
+    bench.callback()(_group)
+    bench.command()(permits)
+    app.add_typer(bench, name="bench")
+
+
+def _group() -> None:
+    """Measure this machine: what weaving costs here."""
+
+
+def permits(
+    jobs: Annotated[int, typer.Option(help="Number of jobs that share a slot.")] = 8,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
+    ] = None,
+    handovers: Annotated[
+        int, typer.Option(hidden=True, help="Hand-overs to measure at least, idle and loaded.")
+    ] = 2000,
+) -> None:
+    """Time hand-overs of a slot between waiting jobs, on a cluster of its own: idle, and with all cores busy."""
+    import msgspec
+
+    from weaverl.cli.bench_permits import measure_permits
+    from weaverl.reports.tables import console_for
+
+    if jobs < 2:
+        raise UsageError(f"--jobs is {jobs}: a hand-over takes 2 or more")
+    if handovers < 100:
+        raise UsageError(f"--handovers is {handovers}: a 99th percentile needs 100 or more")
+    figures = measure_permits(jobs, handovers, console_for(sys.stderr))
+    text = json.dumps(msgspec.to_builtins(figures), indent=2)
+    if as_json is None:
+        _print_permits(figures)
+    elif str(as_json) == "-":
+        print(text)
+    else:
+        as_json.write_text(text + "\n")
+
+
+def _print_permits(figures: "PermitFigures") -> None:
+    from rich.table import Table
+
+    from weaverl.reports.tables import console_for
+
+    table = Table("", "p50", "p99", "of", "disk", box=None)
+    for title, p50, p99, number, sync in (
+        ("idle", figures.handover_p50_ms, figures.handover_p99_ms, figures.handovers, figures.sync_p50_ms),
+        (
+            "all cores busy",
+            figures.loaded_p50_ms,
+            figures.loaded_p99_ms,
+            figures.loaded_handovers,
+            figures.loaded_sync_p50_ms,
+        ),
+    ):
+        table.add_row(f"hand-over, {title}", f"{p50:.2f} ms", f"{p99:.2f} ms", str(number), f"{sync:.2f} ms")
+    console = console_for(sys.stdout)
+    console.print(table)
+    console.print(
+        f"{figures.jobs} jobs. A hand-over waits for the disk twice, and takes {figures.controller_us:.0f} us of the "
+        f"controller's CPU and {figures.store_us:.0f} us of the store's. Without a controller a phase costs "
+        f"{figures.plain_call_us:.2f} us over a plain call."
+    )
