@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weaverl.control.client import connect
 from weaverl.control.home import Home
 from weaverl.errors import UsageError
+
+if TYPE_CHECKING:
+    from weaverl.reports.timeline_file import TimelineFile
 
 Out = Annotated[Path | None, typer.Option("--out", help="File to write; - or nothing is standard output.")]
 
@@ -41,8 +44,12 @@ def report(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("weaverl-report.html"),
 ) -> None:
-    """Draw a run as a page: the live cluster's, a timeline file's, or what observe mode has measured."""
-    from weaverl.cli.live_timeline import live_timeline, observed_timeline
+    """Draw a run as a page: the live cluster's, a timeline file's, or what observe mode has measured.
+
+    For a folder of observe mode the profile that a job file wants is printed too.
+    """
+    from weaverl.cli.live_timeline import live_timeline
+    from weaverl.cli.observed import observed_timeline
     from weaverl.reports.html import run_page
     from weaverl.reports.timeline_file import TimelineFile, read_timeline
 
@@ -58,3 +65,17 @@ def report(
         raise UsageError(f"{source} does not exist: give a timeline file or a folder of observe mode")
     out.write_text(run_page(file, title=str(source or "live cluster")))
     print(f"wrote {out}")
+    if source is not None and source.is_dir():
+        _print_profiles(file)
+
+
+def _print_profiles(file: "TimelineFile") -> None:
+    """What was observed, ready to be pasted into job files."""
+    from weaverl.cli.observed import observed_profiles, profile_block
+
+    profiles = observed_profiles(file)
+    for job in file.header.jobs:
+        if job.name in profiles:
+            print(f"\n# for the job file of {job.name}\n{profile_block(profiles[job.name])}")
+        else:
+            print(f"\n# {job.name} ran no iteration with both a rollout and a training phase: no profile")

@@ -103,7 +103,7 @@ def read_timeline(path: Path) -> TimelineFile:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"timeline file {path} cannot be read: {error.strerror}; name an existing file") from None
-    whole, torn_bytes = _without_torn_tail(data)
+    whole, torn_bytes = without_torn_tail(data)
     lines = whole.removesuffix(b"\n").split(b"\n") if whole else []
     if not lines:
         raise UsageError(f"{path} has no header line; write it with `weaverl timeline` or --timeline")
@@ -132,7 +132,7 @@ class TimelineWriter:
         whole = b""
         if path.exists():
             data = path.read_bytes()
-            whole, self.dropped_bytes = _without_torn_tail(data)
+            whole, self.dropped_bytes = without_torn_tail(data)
             if whole:
                 _header(path, whole.partition(b"\n")[0])
         self._stream: BinaryIO = path.open("ab", buffering=0)
@@ -179,7 +179,7 @@ def _line(record: msgspec.Struct) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
-def _without_torn_tail(data: bytes) -> tuple[bytes, int]:
+def without_torn_tail(data: bytes) -> tuple[bytes, int]:
     """The data up to a last line that was begun as an object and never finished, and the bytes cut off."""
     start = data.rfind(b"\n") + 1
     tail = data[start:]
@@ -204,7 +204,7 @@ def _header(path: Path, line: bytes) -> TimelineHeader:
         header = msgspec.json.decode(line, type=TimelineHeader)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{path}, line 1: not a timeline header ({error}): {_shown(line)}; is it a timeline file?"
+            f"{path}, line 1: not a timeline header ({error}): {shown(line)}; is it a timeline file?"
         ) from None
     if header.clock_unit != CLOCK_UNIT:
         raise UsageError(f"{path}, line 1: clock unit {header.clock_unit!r} is unknown; it must be 'us'")
@@ -223,11 +223,10 @@ def _interval(path: Path, number: int, line: bytes, decoder: msgspec.json.Decode
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path}, line {number}: not an interval ({error}): {_shown(line)}; remove that line"
-        ) from None
+        raise UsageError(f"{path}, line {number}: not an interval ({error}): {shown(line)}; remove that line") from None
 
 
-def _shown(line: bytes) -> str:
+def shown(line: bytes) -> str:
+    """The begin of a damaged line, for a message."""
     text = line[:40].decode("utf-8", "backslashreplace")
     return repr(text + "..." if len(line) > 40 else text)

@@ -4,81 +4,100 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from weaverl.channel.store import Store
 from weaverl.domain.cluster import Node, PoolKind, Slot
 from weaverl.domain.commands import GrantPermit
-from weaverl.domain.events import PhaseReport, RankId, Token
+from weaverl.domain.events import PhaseReport, Token
 from weaverl.domain.jobs import PhaseKind
-from weaverl.runtime.no_state import NoState, StateMover
+from weaverl.errors import DeviceMemoryError, PhaseError
+from weaverl.runtime.environment import RankEnvironment
 from weaverl.runtime.observe import Observer
-from weaverl.runtime.permits import PermitClient
+from weaverl.runtime.off_loop import off_loop
+from weaverl.runtime.permits import OUTAGE_PATIENCE_SECONDS, PermitClient, Wanted
+from weaverl.runtime.slots import device_memory
+
+if TYPE_CHECKING:
+    from weaverl.runtime.residency import Residency
 
 
-class Progress(msgspec.Struct):
-    """What ``runtime_hook`` was last told within a phase: counts since the phase began."""
+class OpenPhase(msgspec.Struct, eq=False):
+    """The phase that is open in this process, and what ``runtime_hook`` was last told: counts since it began."""
 
+    kind: PhaseKind
+    pool: PoolKind
+    iteration: int
     done: int = 0
     total: int = 0
     tokens: int = 0
 
 
 class Conductor(Protocol):
-    """Opens and closes phases."""
+    """Opens and closes phases. A turn is waited for first; its block then runs the body, in one thread."""
 
-    def phase(
-        self, kind: PhaseKind, pool: PoolKind, iteration: int, progress: Progress
-    ) -> AbstractContextManager[None]:
-        """A block within which the phase's body runs."""
+    @property
+    def residency(self) -> "Residency | None":
+        """What moves this process's state; None where all devices are ours."""
+
+    def turn(self, phase: OpenPhase) -> AbstractContextManager[None]:
+        """Wait for the phase's turn; the block within which its body runs."""
+
+    async def turn_off_loop(self, phase: OpenPhase) -> AbstractContextManager[None]:
+        """The same, with the event loop free while it waits."""
+
+    def keep(self, state: object) -> None:
+        """Make state part of what moves; without a permit it may not stay on a device."""
 
     def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
         """A weight sync was measured."""
-
-    def keep_off_slots(self) -> None:
-        """State was built outside a phase: it may not stay on a device that is not ours."""
 
     def check(self) -> None:
         """Raise FencedError if this process may have no more effect."""
 
 
 class PlainCalls:
-    """No controller: a phase is a plain call."""
+    """No controller: a phase is a plain call, nobody asks, and nothing moves."""
 
-    def phase(
-        self, kind: PhaseKind, pool: PoolKind, iteration: int, progress: Progress
-    ) -> AbstractContextManager[None]:
-        """Nothing is opened."""
-        return _nothing()
+    residency: "Residency | None" = None
+
+    def turn(self, phase: OpenPhase) -> AbstractContextManager[None]:
+        """Nothing is waited for."""
+        return nullcontext()
+
+    async def turn_off_loop(self, phase: OpenPhase) -> AbstractContextManager[None]:
+        """Nothing is waited for."""
+        return self.turn(phase)
+
+    def keep(self, state: object) -> None:
+        """All devices are ours."""
 
     def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
         """Nobody asks."""
-
-    def keep_off_slots(self) -> None:
-        """All devices are ours."""
 
     def check(self) -> None:
         """Nobody else is there."""
 
 
-class Observed:
-    """Phases are measured and written down; no permit is asked."""
+class Observed(PlainCalls):
+    """Phases are plain calls, measured and written down."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     @contextmanager
-    def phase(self, kind: PhaseKind, pool: PoolKind, iteration: int, progress: Progress) -> Iterator[None]:
+    def turn(self, phase: OpenPhase) -> Iterator[None]:
         """Measure the body."""
         started = _now_us()
         try:
             yield
         finally:
             self._observer.record(
-                kind, iteration, started, _now_us() - started, tokens=progress.tokens, samples=progress.done
+                phase.kind, phase.iteration, started, _now_us() - started, tokens=phase.tokens, samples=phase.done
             )
 
     def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
@@ -86,116 +105,190 @@ class Observed:
         started = _now_us() - microseconds
         self._observer.record(PhaseKind.SYNC, iteration, started, microseconds, moved_bytes=moved_bytes)
 
-    def keep_off_slots(self) -> None:
-        """All devices are ours."""
-
-    def check(self) -> None:
-        """Nobody else is there."""
-
 
 class Permitted:
-    """Phases run under permits. One residency holds all state of this process; it follows the permit to its slots."""
+    """Phases run under permits. One residency holds all state of this process; it follows the permit to its slots.
 
-    def __init__(self, store: Store, rank: RankId, nodes: dict[str, Node], slots: tuple[Slot, ...]) -> None:
-        self._residency: StateMover = NoState()
-        self._slots = slots
-        self.nodes = nodes
-        self._lingering: GrantPermit | None = None
-        self._client = PermitClient(store, rank, self._vacate)
-        self._client.start(os.getpid())
+    Args:
+        store: the cluster's store.
+        environment: who this process is.
+        nodes: those of its slots, by name.
+        outage_patience_seconds: how long a phase waits while no controller leads.
+    """
 
-    @contextmanager
-    def phase(self, kind: PhaseKind, pool: PoolKind, iteration: int, progress: Progress) -> Iterator[None]:
-        """Wait for the permit, bring state to its slots, and give both back at the end, whatever the body does."""
+    def __init__(
+        self,
+        store: Store,
+        environment: RankEnvironment,
+        nodes: dict[str, Node],
+        outage_patience_seconds: float = OUTAGE_PATIENCE_SECONDS,
+    ) -> None:
+        self._rank = environment.rank
+        self._slots = environment.slots
+        self._ledger = environment.ledger
+        self._nodes = nodes
+        self._residency: Residency | None = None
+        self._moving = threading.RLock()
+        self._at: GrantPermit | None = None
+        """Whose slots our state is on: those of the phase that runs, or that it lingers from. Under ``_moving``."""
+        self._pid = os.getpid()
+        self._client = PermitClient(store, environment.rank, self, outage_patience_seconds)
+        self._client.start(self._pid)
+
+    @property
+    def residency(self) -> "Residency":
+        """What moves this process's state; the first use brings torch in."""
+        from weaverl.runtime.residency import Residency
+
+        with self._moving:
+            if self._residency is None:
+                memory, accelerator = device_memory(self._ledger, self._nodes)
+                self._residency = Residency(memory, accelerator=accelerator)
+            return self._residency
+
+    def turn(self, phase: OpenPhase) -> AbstractContextManager[None]:
+        """Wait for the permit; the block brings state to its slots, and gives both back at the end, come what may."""
         asked = _now_us()
-        grant = self._client.acquire(kind, pool, iteration)
-        waited = _now_us() - asked
-        with self._residency.lock:
-            restored_bytes, restore_us = self._arrive(grant)
-            started = _now_us()
-            failed = True
-            try:
-                yield
-                failed = False
-            finally:
-                body_us = _now_us() - started
-                saved_bytes, save_us = self._leave(grant)
-                report = PhaseReport(
-                    wait_us=waited,
-                    restore_us=restore_us,
-                    body_us=body_us,
-                    save_us=save_us,
-                    restored_bytes=restored_bytes,
-                    saved_bytes=saved_bytes,
-                    tokens=progress.tokens,
-                    samples=progress.done,
-                )
-                self._client.finish(grant, report, vacated=grant.vacate, failed=failed)
+        grant = self._client.acquire(self._want(phase))
+        return self._body(phase, grant, _now_us() - asked)
+
+    async def turn_off_loop(self, phase: OpenPhase) -> AbstractContextManager[None]:
+        """The same, with the event loop free while it waits for the permit."""
+        asked = _now_us()
+        wanted = self._want(phase)
+        grant = await off_loop(
+            lambda: self._client.acquire(wanted),
+            abandon=lambda: self._client.abandon(wanted),
+            give_back=self._client.decline,
+        )
+        return self._body(phase, grant, _now_us() - asked)
+
+    def keep(self, state: object) -> None:
+        """Make state part of what moves. Outside of phases it goes to host memory at once."""
+        with self._moving:
+            self.residency.add(state)
+            if self._at is None:
+                self.residency.save()
+            else:
+                self.residency.settle(self._owned(self._at))
 
     def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
         """Report the sync."""
         self._client.measured(PhaseKind.SYNC, iteration, PhaseReport(body_us=microseconds), moved_bytes)
 
-    def move_with(self, residency: StateMover) -> None:
-        """From now on this residency's state follows the permits."""
-        self._residency = residency
-
-    def keep_off_slots(self) -> None:
-        """State that was built without a permit goes to host memory at once."""
-        with self._residency.lock:
-            if self._lingering is None:
-                self._residency.save()
-
     def check(self) -> None:
         """Raise FencedError if this attempt was given up."""
         self._client.check()
 
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._client.close()
+
+    def vacate(self, token: Token) -> PhaseReport:
+        """Save what lingers from a token's phase; called by the thread that listens to the controller.
+
+        It can not be the phase that runs: that one's permit has not been given back.
+        """
+        with self._moving:
+            there = self._at is not None and self._at.token == token
+            return self._save() if there else PhaseReport()
+
+    def decline(self, grant: GrantPermit) -> bool:
+        """Take note of a grant that nobody will use; what lingers on its slots does so under its token from now on."""
+        with self._moving:
+            if self._at is not None and self._at.pool is grant.pool:
+                self._at = grant
+            return self._at is not grant
+
+    def _want(self, phase: OpenPhase) -> Wanted:
+        if os.getpid() != self._pid:
+            raise PhaseError(f"a {phase.kind} phase was called in a fork of {self._rank}: call it in the rank itself")
+        if self._rank.role in tuple(PoolKind) and self._rank.role != phase.pool:
+            raise PhaseError(
+                f"a {phase.kind} phase was called in the {self._rank.role} role, which has no slots in the "
+                f"{phase.pool} pool: call it in the {phase.pool} role"
+            )
+        return self._client.want(phase.kind, phase.pool, phase.iteration)
+
+    @contextmanager
+    def _body(self, phase: OpenPhase, grant: GrantPermit, wait_us: int) -> Iterator[None]:
+        restored_bytes = restore_us = body_us = 0
+        failed = True
+        try:
+            restored_bytes, restore_us = self._arrive(grant)
+            started = _now_us()
+            try:
+                yield
+                failed = False
+            finally:
+                body_us = _now_us() - started
+        finally:
+            report = PhaseReport(
+                wait_us=wait_us,
+                restore_us=restore_us,
+                body_us=body_us,
+                restored_bytes=restored_bytes,
+                tokens=phase.tokens,
+                samples=phase.done,
+            )
+            self._leave(grant, report, failed)
+
     def _arrive(self, grant: GrantPermit) -> tuple[int, int]:
-        """State comes to the permit's slots; from slots of the other pool it leaves first."""
+        """State comes to the permit's slots, from slots of the other pool if it lingers there; bytes, microseconds."""
         started = _now_us()
-        left = self._lingering
-        if left is not None and left.pool is not grant.pool:
-            moved = self._residency.save()
-            self._lingering = None
-            report = PhaseReport(saved_bytes=moved.bytes, save_us=moved.microseconds)
-            self._client.left_slots(left.token, report)
-        self._pin_to(grant)
-        move = self._residency.restore(self._owned(grant))
-        return move.bytes, _now_us() - started
+        with self._moving:
+            left = self._at
+            if left is not None and left.pool is grant.pool:
+                self._at = grant
+            elif left is not None:
+                self._client.left_slots(left.token, self._save())
+            self._pin_to(grant)
+            moved = self._residency.restore(self._owned(grant)).bytes if self._residency else 0
+            self._at = grant
+        return moved, _now_us() - started
 
-    def _leave(self, grant: GrantPermit) -> tuple[int, int]:
-        """State leaves the slots if somebody waits for them, and lingers otherwise."""
-        if not grant.vacate:
-            self._residency.settle(self._owned(grant))
-            self._lingering = grant
-            return 0, 0
-        self._lingering = None
-        move = self._residency.save()
-        return move.bytes, move.microseconds
+    def _leave(self, grant: GrantPermit, report: PhaseReport, failed: bool) -> None:
+        """The permit goes back when state has left, or lingers accounted; also when it could not be moved."""
+        saved = PhaseReport()
+        try:
+            saved = self._depart(grant)
+        except BaseException:
+            failed = True
+            raise
+        finally:
+            report = msgspec.structs.replace(report, saved_bytes=saved.saved_bytes, save_us=saved.save_us)
+            self._client.finish(grant, report, vacated=self._at is not grant, failed=failed)
 
-    def _vacate(self, token: Token) -> PhaseReport | None:
-        with self._residency.lock:
-            if self._lingering is None or self._lingering.token != token:
-                return None
-            move = self._residency.save()
-            self._lingering = None
-            return PhaseReport(saved_bytes=move.bytes, save_us=move.microseconds)
+    def _depart(self, grant: GrantPermit) -> PhaseReport:
+        """State leaves the slots if somebody waits for them or it has outgrown them, and lingers otherwise."""
+        with self._moving:
+            if self._at is not grant or self._residency is None or grant.vacate:
+                return self._save()
+            try:
+                self._residency.settle(self._owned(grant))
+            except DeviceMemoryError:
+                self._save()
+                raise
+            return PhaseReport()
+
+    def _save(self) -> PhaseReport:
+        """Move state to host memory; under ``_moving``."""
+        move = self._residency.save() if self._residency else None
+        self._at = None
+        return PhaseReport(saved_bytes=move.bytes, save_us=move.microseconds) if move else PhaseReport()
 
     def _owned(self, grant: GrantPermit) -> tuple[Slot, ...]:
         """The permit's slots that this process drives."""
         return tuple(slot for slot in grant.slots if slot in self._slots)
 
     def _pin_to(self, grant: GrantPermit) -> None:
-        """A process with slots on several nodes runs on the CPUs of those that it holds now."""
-        if len(self.nodes) > 1:
-            cpus = {cpu for slot in self._owned(grant) for cpu in self.nodes[slot.node].cpus}
-            if cpus and threading.current_thread() is threading.main_thread():
-                os.sched_setaffinity(0, cpus)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+        """A process with slots on several nodes runs on the CPUs of those that it holds now, with all its threads."""
+        if len(self._nodes) < 2:
+            return
+        cpus = {cpu for slot in self._owned(grant) for cpu in self._nodes[slot.node].cpus}
+        for thread in Path("/proc/self/task").iterdir() if cpus else ():
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setaffinity(int(thread.name), cpus)
 
 
 def _now_us() -> int:

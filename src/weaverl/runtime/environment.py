@@ -1,14 +1,17 @@
 """What a rank knows of itself: set by the agent that started it, read once by ``weave.init``."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from weaverl.domain.cluster import Slot
 from weaverl.domain.events import RankId
 from weaverl.errors import SpecError
+
+_Value = TypeVar("_Value")
 
 MODES = ("permits", "observe")
 
@@ -38,40 +41,61 @@ def mode(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def read_environment(environment: Mapping[str, str] = os.environ) -> RankEnvironment | None:
-    """The rank's environment, None where no agent started this process. SpecError if it is incomplete."""
+    """The rank's environment, None where no agent started this process. SpecError if it cannot be used."""
     if "WEAVERL_URL" not in environment:
         return None
-    try:
-        return _read(environment)
-    except KeyError as error:
-        raise SpecError(f"WEAVERL_URL is set but {error.args[0]} is not: unset both to run alone") from error
-
-
-def _read(environment: Mapping[str, str]) -> RankEnvironment:
-    sizes = (pair.split("=") for pair in environment["WEAVERL_ROLE_SIZES"].split(","))
-    password_file = environment.get("WEAVERL_PASSWORD_FILE")
-    descriptor = environment.get("WEAVERL_MASTER_FD")
-    checkpoints = environment.get("WEAVERL_CHECKPOINT_DIRECTORY")
+    read = _Reader(environment)
     return RankEnvironment(
         url=environment["WEAVERL_URL"],
-        password=Path(password_file).read_text().strip() if password_file else None,
+        password=read.optional("WEAVERL_PASSWORD_FILE", _password),
         rank=RankId(
-            environment["WEAVERL_JOB"],
-            int(environment["WEAVERL_ATTEMPT"]),
-            environment["WEAVERL_ROLE"],
-            int(environment["WEAVERL_RANK"]),
+            read.required("WEAVERL_JOB", str),
+            read.required("WEAVERL_ATTEMPT", int),
+            read.required("WEAVERL_ROLE", str),
+            read.required("WEAVERL_RANK", int),
         ),
-        world_size=int(environment["WEAVERL_WORLD_SIZE"]),
-        role_sizes={role: int(size) for role, size in sizes},
-        node=environment["WEAVERL_NODE"],
-        slots=tuple(_slot(text) for text in environment["WEAVERL_SLOTS"].split(",") if text),
-        ledger=Path(environment["WEAVERL_LEDGER"]),
-        master=(environment["MASTER_ADDR"], int(environment["MASTER_PORT"])),
-        master_fd=int(descriptor) if descriptor else None,
-        checkpoint_directory=Path(checkpoints) if checkpoints else None,
+        world_size=read.required("WEAVERL_WORLD_SIZE", int),
+        role_sizes=read.required("WEAVERL_ROLE_SIZES", _role_sizes),
+        node=read.required("WEAVERL_NODE", str),
+        slots=read.required("WEAVERL_SLOTS", _slots),
+        ledger=read.required("WEAVERL_LEDGER", Path),
+        master=(read.required("MASTER_ADDR", str), read.required("MASTER_PORT", int)),
+        master_fd=read.optional("WEAVERL_MASTER_FD", int),
+        checkpoint_directory=read.optional("WEAVERL_CHECKPOINT_DIRECTORY", Path),
     )
 
 
-def _slot(text: str) -> Slot:
-    node, _, device = text.rpartition(":")
-    return Slot(node, int(device))
+class _Reader:
+    """Variables by name; SpecError says which one is wrong."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def required(self, variable: str, parse: Callable[[str], _Value]) -> _Value:
+        if variable not in self._environment:
+            raise SpecError(f"WEAVERL_URL is set but {variable} is not: unset both to run alone")
+        text = self._environment[variable]
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise SpecError(f"{variable} is {text!r}, which is not what an agent sets: unset WEAVERL_URL") from error
+
+    def optional(self, variable: str, parse: Callable[[str], _Value]) -> _Value | None:
+        return self.required(variable, parse) if self._environment.get(variable) else None
+
+
+def _password(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise SpecError(f"WEAVERL_PASSWORD_FILE {path} cannot be read: {error.strerror}") from error
+
+
+def _role_sizes(text: str) -> dict[str, int]:
+    sizes = (pair.partition("=") for pair in text.split(","))
+    return {role: int(size) for role, _, size in sizes}
+
+
+def _slots(text: str) -> tuple[Slot, ...]:
+    parts = (slot.rpartition(":") for slot in text.split(",") if slot)
+    return tuple(Slot(node, int(device)) for node, _, device in parts)

@@ -6,6 +6,7 @@ from functools import cached_property
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from weaverl.errors import PhaseError
 from weaverl.runtime.environment import RankEnvironment
 from weaverl.sync.flat import FlatSync
 
@@ -36,7 +37,7 @@ class Meeting:
             if name == role:
                 return before + rank
             before += size
-        raise KeyError(f"the job has no role {role!r}: it has {', '.join(self._environment.role_sizes)}")
+        raise PhaseError(f"the job has no role {role!r}: it has {', '.join(self._environment.role_sizes)}")
 
     @cached_property
     def store(self) -> TCPStore:
@@ -63,8 +64,10 @@ class Meeting:
         )
 
     def flat_sync(self) -> FlatSync:
-        """The weight sync of training rank 0 with all rollout ranks."""
+        """The weight sync of training rank 0 with all rollout ranks. PhaseError in any other rank."""
         rank = self._environment.rank
+        if rank.role != "rollout" and (rank.role, rank.rank) != ("training", 0):
+            raise PhaseError(f"{rank} has no part in the weight sync: push in training rank 0, pull in rollout ranks")
         place = rank.rank + 1 if rank.role == "rollout" else 0
         store = PrefixStore("weaverl/sync", self.store)
         return FlatSync(store, place, self._environment.role_sizes["rollout"])

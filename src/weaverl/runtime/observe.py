@@ -1,6 +1,7 @@
 """`WEAVERL_MODE=observe`: phases are measured and written down, no permit is asked. A first step for production."""
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from weaverl.domain.jobs import PhaseKind
+
+logger = logging.getLogger("weaverl.runtime")
 
 
 class ObservedPhase(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +35,10 @@ class Observer:
     def __init__(self, directory: Path, job: str, role: str, rank: int) -> None:
         self._job, self._role, self._rank = job, role, rank
         directory.mkdir(parents=True, exist_ok=True)
-        self.path = directory / f"{job}-{role}-{rank}-{os.getpid()}.jsonl"
-        self._file = self.path.open("ab")
+        name = f"{job}-{role}-{rank}-{os.getpid()}.jsonl"
+        self.path = directory / name.replace(os.sep, "_")
+        self._file = self.path.open("ab", buffering=0)
+        self._broken = False
         self._lock = threading.Lock()
         self._base = time.time_ns() // 1000 - time.monotonic_ns() // 1000
         atexit.register(self._file.close)
@@ -62,6 +67,15 @@ class Observer:
             samples=samples,
             moved_bytes=moved_bytes,
         )
+        self._append(msgspec.json.encode(line) + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        """A full disk ends the observation, not the job that is observed."""
         with self._lock:
-            self._file.write(msgspec.json.encode(line) + b"\n")
-            self._file.flush()
+            if self._broken:
+                return
+            try:
+                self._broken = self._file.write(line) != len(line)
+            except OSError as error:
+                self._broken = True
+                logger.warning("%s cannot be written, so phases are no longer observed: %s", self.path, error.strerror)

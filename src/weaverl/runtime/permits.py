@@ -1,7 +1,7 @@
 """A rank's line to the controller: asks for permits, waits for grants, and clears lingering state when told to.
 
-One thread of the runtime reads the rank's inbox. It takes the residency's lock before it touches state, as phase code
-does, so state never moves under a running phase.
+One thread of the runtime reads the rank's inbox. A grant goes to whoever waits for it; one that nobody waits for any
+more (its phase was cancelled, or gave up on the controller) is given back, so that no slot is held for nothing.
 """
 
 import logging
@@ -9,14 +9,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
 
 from weaverl.channel import names
 from weaverl.channel.sender import Sender
 from weaverl.channel.store import START, Store
 from weaverl.channel.wire import decode_command
 from weaverl.domain.cluster import PoolKind
-from weaverl.domain.commands import GrantPermit, VacateSlot
+from weaverl.domain.commands import AnyCommand, GrantPermit, VacateSlot
 from weaverl.domain.events import (
     AnyEvent,
     PermitRequested,
@@ -29,7 +30,7 @@ from weaverl.domain.events import (
     Token,
 )
 from weaverl.domain.jobs import PhaseKind
-from weaverl.errors import ClusterError, ControllerLostError, FencedError, StoreUnavailableError
+from weaverl.errors import ControllerLostError, FencedError, PhaseError, StoreUnavailableError
 
 logger = logging.getLogger("weaverl.runtime")
 
@@ -37,11 +38,27 @@ OUTAGE_PATIENCE_SECONDS = 600.0
 _POLL_SECONDS = 1.0
 
 
-class Vacate(Protocol):
-    """Moves state that lingers from a token's phase off its slots; None if it has left them already."""
+class SlotOwner(Protocol):
+    """Who has state on the slots of a permit."""
 
-    def __call__(self, token: Token) -> PhaseReport | None:
-        """Save what lingers."""
+    def vacate(self, token: Token) -> PhaseReport:
+        """Save the state that lingers from a token's phase, if it is still there."""
+
+    def decline(self, grant: GrantPermit) -> bool:
+        """Take note of a grant that nobody will use; whether its slots are clean."""
+
+
+class Wanted(NamedTuple):
+    """A permit that a phase waits for."""
+
+    phase: PhaseKind
+    pool: PoolKind
+    iteration: int
+    grant: Future[GrantPermit]
+
+    def is_met_by(self, grant: GrantPermit) -> bool:
+        """Whether the grant is the one for this phase."""
+        return (grant.phase, grant.iteration) == (self.phase, self.iteration)
 
 
 class PermitClient:
@@ -50,20 +67,21 @@ class PermitClient:
     Args:
         store: the cluster's store.
         rank: who this is.
-        vacate: clears the slots of lingering state, under the lock that phase code takes.
+        owner: has the state that lingers on slots.
         outage_patience_seconds: how long a request waits while no controller leads.
     """
 
     def __init__(
-        self, store: Store, rank: RankId, vacate: Vacate, outage_patience_seconds: float = OUTAGE_PATIENCE_SECONDS
+        self, store: Store, rank: RankId, owner: SlotOwner, outage_patience_seconds: float = OUTAGE_PATIENCE_SECONDS
     ) -> None:
         self._store = store
         self._rank = rank
-        self._vacate = vacate
+        self._owner = owner
         self._patience = outage_patience_seconds
         self._sender = Sender(store, names.rank_name(rank))
-        self._arrived = threading.Condition()
-        self._grants: deque[GrantPermit] = deque()
+        self._lock = threading.Lock()
+        self._wanted: Wanted | None = None
+        self._early: deque[GrantPermit] = deque()
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="weaverl-permits", daemon=True)
@@ -74,34 +92,48 @@ class PermitClient:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, soon."""
         self._stop.set()
 
-    def acquire(self, phase: PhaseKind, pool: PoolKind, iteration: int) -> GrantPermit:
+    def want(self, phase: PhaseKind, pool: PoolKind, iteration: int) -> Wanted:
+        """Take the place of the one phase of this process that waits; ``acquire`` does the waiting."""
+        wanted = Wanted(phase, pool, iteration, Future())
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            self._wanted = wanted
+            if self._early:
+                wanted.grant.set_result(self._early.popleft())
+        return wanted
+
+    def acquire(self, wanted: Wanted) -> GrantPermit:
         """Ask for a permit, and wait until it is granted. Rank 0 asks for all ranks of its role.
 
         Raises ControllerLostError when no controller leads for as long as the patience, FencedError when this
-        attempt of the job was given up.
+        attempt of the job was given up, CancelledError (of ``concurrent.futures``) after ``abandon``.
         """
-        if self._rank.rank == 0:
-            self._send(
-                PermitRequested(
-                    job=self._rank.job,
-                    attempt=self._rank.attempt,
-                    role=self._rank.role,
-                    phase=phase,
-                    pool=pool,
-                    iteration=iteration,
-                )
-            )
-        grant = self._await_grant()
-        if (grant.phase, grant.iteration) != (phase, iteration):
-            raise ClusterError(
-                f"{self._rank} entered {phase} {iteration} while its role was granted {grant.phase} "
-                f"{grant.iteration}: all ranks of a role must enter the same phases in the same order"
-            )
-        self.check()
+        try:
+            if self._rank.rank == 0:
+                self._send(self._request(wanted))
+            grant = self._await(wanted.grant)
+            self._refuse_other(wanted, grant)
+            self.check()
+        except BaseException:  # also an interrupt: a grant may be here, or on its way
+            if not self.abandon(wanted) and wanted.grant.exception() is None:
+                self.decline(wanted.grant.result())
+            raise
         return grant
+
+    def abandon(self, wanted: Wanted) -> bool:
+        """Have ``acquire`` stop waiting; False if its grant has come already."""
+        with self._lock:
+            return wanted.grant.cancel()
+
+    def decline(self, grant: GrantPermit) -> None:
+        """Give back a permit under which nothing has run."""
+        logger.info("gives back the permit for %s %d, which nobody waits for", grant.phase, grant.iteration)
+        vacated = self._owner.decline(grant)
+        self.finish(grant, PhaseReport(), vacated=vacated, failed=True)
 
     def finish(self, grant: GrantPermit, report: PhaseReport, *, vacated: bool, failed: bool) -> None:
         """Give a permit back. Without ``vacated`` the state lingers on the slots until somebody wants them."""
@@ -139,15 +171,32 @@ class PermitClient:
         if revoked is not None and int(revoked) >= self._rank.attempt:
             raise FencedError(f"attempt {self._rank.attempt} of {self._rank.job} was given up: this process must stop")
 
-    def _await_grant(self) -> GrantPermit:
+    def _request(self, wanted: Wanted) -> PermitRequested:
+        return PermitRequested(
+            job=self._rank.job,
+            attempt=self._rank.attempt,
+            role=self._rank.role,
+            phase=wanted.phase,
+            pool=wanted.pool,
+            iteration=wanted.iteration,
+        )
+
+    def _await(self, grant: Future[GrantPermit]) -> GrantPermit:
+        """The grant, as soon as it comes; meanwhile look whether it still can."""
         watch = _ControllerWatch(self._store, self._patience)
-        with self._arrived:
-            while not self._grants:
-                if self._failure is not None:
-                    raise self._failure
-                if not self._arrived.wait(_POLL_SECONDS):
-                    watch.look()
-            return self._grants.popleft()
+        while True:
+            try:
+                return grant.result(min(_POLL_SECONDS, self._patience))
+            except TimeoutError:
+                self.check()
+                watch.look()
+
+    def _refuse_other(self, wanted: Wanted, grant: GrantPermit) -> None:
+        if not wanted.is_met_by(grant):
+            raise PhaseError(
+                f"{self._rank} entered {wanted.phase} {wanted.iteration} while its role was granted {grant.phase} "
+                f"{grant.iteration}: all ranks of a role must enter the same phases in the same order"
+            )
 
     def _listen(self) -> None:
         position = START
@@ -160,22 +209,38 @@ class PermitClient:
                 for entry in entries:
                     self._take(decode_command(entry.data))
                     position = entry.position
-        except BaseException as error:  # the thread's outermost loop: phases must learn of it
-            with self._arrived:
-                self._failure = error
-                self._arrived.notify_all()
-            raise
+        except BaseException as error:  # noqa: BLE001 - the thread's outermost loop: phases must learn of it
+            logger.error("%s listens no more: %s", self._rank, error)
+            self._fail(error)
 
-    def _take(self, command: object) -> None:
+    def _take(self, command: AnyCommand) -> None:
         match command:
-            case GrantPermit():
-                with self._arrived:
-                    self._grants.append(command)
-                    self._arrived.notify_all()
+            case GrantPermit() if not self._hand_over(command):
+                self.decline(command)
             case VacateSlot(token=token):
-                report = self._vacate(token)
-                if report is not None:
-                    self.left_slots(token, report)
+                # Answered also if nothing was there: past its deadline the silent are killed.
+                self.left_slots(token, self._owner.vacate(token))
+
+    def _hand_over(self, grant: GrantPermit) -> bool:
+        """Give a grant to the phase that waits for it; False if nobody ever will.
+
+        Only rank 0 asks, so only it can be sure; the others may be granted a phase before they come to it.
+        """
+        with self._lock:
+            wanted = self._wanted
+            if wanted is not None and not wanted.grant.done() and (self._rank.rank > 0 or wanted.is_met_by(grant)):
+                wanted.grant.set_result(grant)
+                return True
+            if self._rank.rank == 0 or (wanted is not None and wanted.grant.cancelled() and wanted.is_met_by(grant)):
+                return False
+            self._early.append(grant)
+            return True
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._failure = error
+            if self._wanted is not None and not self._wanted.grant.done():
+                self._wanted.grant.set_exception(error)
 
     def _send(self, event: AnyEvent) -> None:
         """Tell the controller; while the store is away, within the patience, keep trying."""

@@ -1,29 +1,32 @@
 """``weave.init()``: who this process is in its job, and the handle that user code works with."""
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
+from weaverl.channel.names import rank_name
 from weaverl.channel.redis import RedisStore
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.jobs import PhaseKind
-from weaverl.errors import PhaseError
-from weaverl.runtime.conductors import Conductor, Observed, Permitted, PlainCalls, Progress
+from weaverl.errors import NestedPhaseError, PhaseError
+from weaverl.runtime.conductors import Conductor, Observed, OpenPhase, Permitted, PlainCalls
 from weaverl.runtime.environment import RankEnvironment, mode, read_environment
 from weaverl.runtime.observe import Observer
-from weaverl.runtime.slots import device_memory, nodes_of
+from weaverl.runtime.slots import nodes_of
 
 if TYPE_CHECKING:
     from weaverl.runtime.meeting import Meeting
-    from weaverl.runtime.residency import Residency
     from weaverl.runtime.weights import SyncReport, Weights
 
 _Loaded = TypeVar("_Loaded")
+
+_within: ContextVar[OpenPhase | None] = ContextVar("weaverl_phase", default=None)
+"""The phase that a thread's or task's code was called in; tasks that outlive it inherit it, so it may have ended."""
 
 
 class Job:
@@ -35,8 +38,9 @@ class Job:
     def __init__(self, environment: RankEnvironment | None, conductor: Conductor) -> None:
         self._environment = environment
         self._conductor = conductor
-        self._residency: Residency | None = None
         self._entered = dict.fromkeys((PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC), 0)
+        self._gate = threading.Lock()
+        self.opened: OpenPhase | None = None
         self.name = environment.rank.job if environment else os.environ.get("WEAVERL_JOB", "job")
         self.role = environment.rank.role if environment else os.environ.get("WEAVERL_ROLE", "")
         self.rank = environment.rank.rank if environment else 0
@@ -55,18 +59,21 @@ class Job:
     def load(self, build: Callable[..., _Loaded], *arguments: Any, **keywords: Any) -> _Loaded:
         """Build state on the job's devices under a permit: its cold start. Returns what ``build`` returned.
 
-        Use it for models and optimizers, so that two jobs never load onto one device at once.
+        Use it for models and optimizers, so that two jobs never load onto one device at once. Inside a phase of the
+        same pool that phase's permit serves; raises as a phase does otherwise.
         """
         pool = PoolKind.TRAINING if self.role == "training" else PoolKind.ROLLOUT
-        with self._conductor.phase(PhaseKind.LOADING, pool, 0, Progress()):
+        with self.open_phase(PhaseKind.LOADING, pool):
             built = build(*arguments, **keywords)
-            self._add(built)
+            self.keep(built)
         return built
 
     def keep(self, state: object) -> None:
-        """Make state part of what moves on and off the job's devices; ``@weave.phase(state=...)`` calls this."""
-        self._add(state)
-        self._conductor.keep_off_slots()
+        """Make state part of what moves on and off the job's devices; ``@weave.phase(state=...)`` calls this.
+
+        State that was built outside of phases and ``load`` goes to host memory until the next phase.
+        """
+        self._conductor.keep(state)
 
     def resume_from(self, iteration: int) -> None:
         """The next phases belong to this iteration; to be called after a checkpoint was loaded."""
@@ -77,11 +84,25 @@ class Job:
         """Raise FencedError if this attempt of the job was given up, so that a frozen process that wakes stops."""
         self._conductor.check()
 
-    def open_phase(self, kind: PhaseKind, pool: PoolKind, progress: Progress) -> AbstractContextManager[None]:
-        """A block in which the next phase of a kind runs; user code decorates with ``weave.phase`` instead."""
-        iteration = self._entered[kind]
-        self._entered[kind] += 1
-        return self._conductor.phase(kind, pool, iteration, progress)
+    @contextmanager
+    def open_phase(self, kind: PhaseKind, pool: PoolKind) -> Iterator[None]:
+        """A block that is a phase; user code decorates with ``weave.phase`` instead, which says what is raised."""
+        with self._entering(kind, pool) as entered:
+            if entered is None:
+                yield
+                return
+            with self._conductor.turn(entered):
+                yield
+
+    @asynccontextmanager
+    async def open_phase_off_loop(self, kind: PhaseKind, pool: PoolKind) -> AsyncIterator[None]:
+        """The same for a coroutine: while it waits for its turn, the event loop goes on."""
+        with self._entering(kind, pool) as entered:
+            if entered is None:
+                yield
+                return
+            with await self._conductor.turn_off_loop(entered):
+                yield
 
     @cached_property
     def meeting(self) -> "Meeting":
@@ -106,7 +127,7 @@ class Job:
         together = self._environment is None or self.role == "run"
         return Weights(
             LocalSync() if together else self.meeting.flat_sync(),
-            self._residency,
+            self._conductor.residency,
             self._conductor.check,
             cast_dtype=torch.bfloat16,
             on_push=self._synced,
@@ -117,25 +138,54 @@ class Job:
         """Where the job file wants checkpoints."""
         return self._environment.checkpoint_directory if self._environment else None
 
-    def _add(self, state: object) -> None:
-        """Make state move with the permits, if there are any. The first state brings torch in."""
-        if self._environment is None or not isinstance(self._conductor, Permitted):
+    @contextmanager
+    def _entering(self, kind: PhaseKind, pool: PoolKind) -> Iterator[OpenPhase | None]:
+        """Become the one open phase of this process; None inside one of the same pool, which is a plain call."""
+        entered = self._enter(kind, pool)
+        if entered is None:
+            yield None
             return
-        if self._residency is None:
-            from weaverl.runtime.residency import Residency
+        mark = _within.set(entered)
+        try:
+            yield entered
+        finally:
+            _within.reset(mark)
+            self.opened = None
 
-            memory, accelerator = device_memory(self._environment.ledger, self._conductor.nodes)
-            self._residency = Residency(memory, accelerator=accelerator)
-            self._conductor.move_with(self._residency)
-        self._residency.add(state)
+    def _enter(self, kind: PhaseKind, pool: PoolKind) -> OpenPhase | None:
+        with self._gate:
+            if self.opened is None:
+                iteration = self._entered.get(kind, 0)
+                if kind in self._entered:
+                    self._entered[kind] += 1
+                self.opened = OpenPhase(kind, pool, iteration)
+                return self.opened
+            self._refuse_second(kind, pool, self.opened)
+            return None
+
+    def _refuse_second(self, kind: PhaseKind, pool: PoolKind, opened: OpenPhase) -> None:
+        if _within.get() is not opened:
+            raise PhaseError(
+                f"a {kind} phase was called while {opened.kind} {opened.iteration} is open in another thread or task "
+                f"of this process: a job holds one permit, so call one after the other"
+            )
+        if opened.pool is not pool:
+            raise NestedPhaseError(
+                f"a {kind} phase was called inside a phase of the {opened.pool} pool: it would hold one pool while it "
+                f"waits for the other; end the outer phase first"
+            )
 
     def _synced(self, report: "SyncReport") -> None:
         self._conductor.synced(self._entered[PhaseKind.SYNC], report.microseconds, report.bytes)
         self._entered[PhaseKind.SYNC] += 1
 
 
-class _Session(msgspec.Struct):
-    job: Job | None = None
+class _Session:
+    """The one job that this process is in."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.joining = threading.Lock()
 
 
 _session = _Session()
@@ -149,16 +199,23 @@ def init() -> Job:
 
     Raises:
         SpecError: the environment is incomplete.
+        PhaseError: this process was started by one that is in the job already.
         StoreUnavailableError: the cluster's store does not answer.
     """
-    if _session.job is None:
-        _session.job = _join()
-    return _session.job
+    with _session.joining:
+        if _session.job is None:
+            _session.job = _join()
+        return _session.job
 
 
 def current_job() -> Job:
     """The job of this process; it is joined if ``init`` was not called."""
-    return init()
+    return _session.job or init()
+
+
+def joined_job() -> Job | None:
+    """The job of this process, if it was joined."""
+    return _session.job
 
 
 def _join() -> Job:
@@ -179,6 +236,18 @@ def _observer(environment: RankEnvironment | None) -> Observer:
 
 
 def _woven(environment: RankEnvironment) -> Job:
+    _refuse_child(environment)
     store = RedisStore.from_url(environment.url, password=environment.password)
-    nodes = nodes_of(store, environment.slots)
-    return Job(environment, Permitted(store, environment.rank, nodes, environment.slots))
+    return Job(environment, Permitted(store, environment, nodes_of(store, environment.slots)))
+
+
+def _refuse_child(environment: RankEnvironment) -> None:
+    """A child inherits our environment: it would write to the store under our name."""
+    name = rank_name(environment.rank)
+    pid, _, joined = os.environ.get("WEAVERL_JOINED", "").partition(" ")
+    if joined == name and pid != str(os.getpid()):
+        raise PhaseError(
+            f"this process was started by process {pid}, which is {environment.rank} already: call weave.init() and "
+            f"phases there only"
+        )
+    os.environ["WEAVERL_JOINED"] = f"{os.getpid()} {name}"
