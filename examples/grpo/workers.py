@@ -11,18 +11,18 @@ import torch.distributed as dist
 
 import weaverl as weave
 
-Functions = dict[str, Callable[..., Any]]
-
 
 class Workers:
-    """Functions by role. The driver calls them; each worker serves those of its own role."""
+    """Functions by role. The driver calls them; each worker serves those that it offers."""
 
-    def __init__(self, job: weave.Job, functions: dict[str, Functions]) -> None:
+    def __init__(self, job: weave.Job) -> None:
         self._job = job
-        self._functions = functions
+        self._functions: dict[str, dict[str, Callable[..., Any]]] = {}
         self._apart = len(job.role_sizes) > 1
-        if self._apart:
-            job.meeting.join_process_group()
+
+    def offer(self, role: str, **functions: Callable[..., Any]) -> None:
+        """Functions of a role, in the process that has it."""
+        self._functions[role] = functions
 
     def call(self, role: str, name: str, *arguments: object) -> Any:
         """Run a function of a role there, and return its result."""
@@ -31,6 +31,7 @@ class Workers:
 
     def start(self, role: str, name: str, *arguments: object) -> None:
         """Have a function of a role run there; ``result`` waits for what it returns."""
+        self._meet()
         if self._apart:
             dist.send_object_list([(name, arguments)], dst=self._job.meeting.rank_of(role))
         else:
@@ -46,6 +47,7 @@ class Workers:
 
     def serve(self) -> None:
         """Run what the driver asks for until it says that all is done."""
+        self._meet()
         driver = self._job.meeting.rank_of("driver")
         while True:
             request: list[Any] = [None]
@@ -60,6 +62,11 @@ class Workers:
     def close(self) -> None:
         """Tell the workers that all is done."""
         if self._apart:
-            for role in self._functions:
+            for role in ("rollout", "training"):
                 dist.send_object_list([None], dst=self._job.meeting.rank_of(role))
             dist.destroy_process_group()
+
+    def _meet(self) -> None:
+        """Join the other processes, once state is loaded and if there are any."""
+        if self._apart and not dist.is_initialized():
+            self._job.meeting.join_process_group()

@@ -3,9 +3,10 @@
 Users write ``import weaverl as weave``. Importing it loads neither torch nor ray.
 """
 
+from weaverl.runtime.job_checkpoints import checkpoint, resume
 from weaverl.runtime.phases import phase, runtime_hook
 from weaverl.runtime.session import Job, init
 from weaverl.version import VERSION
 
 __version__ = VERSION
-__all__ = ["Job", "__version__", "init", "phase", "runtime_hook"]
+__all__ = ["Job", "__version__", "checkpoint", "init", "phase", "resume", "runtime_hook"]

@@ -9,11 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import grpo  # noqa: E402
 import plain  # noqa: E402
 from counting import VOCABULARY, draw_prompts, reward  # noqa: E402
 from grpo_config import PRESETS, GrpoConfig  # noqa: E402
-
-import grpo  # noqa: E402
 
 TINY = PRESETS["tiny"]
 

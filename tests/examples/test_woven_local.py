@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from weaverl.cli.live_timeline import live_timeline  # noqa: E402
 from weaverl.config.job_file import load_job  # noqa: E402
 from weaverl.control.client import Client, connect  # noqa: E402
 from weaverl.control.home import Home  # noqa: E402
+from weaverl.control.processes import marked  # noqa: E402
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, Slot  # noqa: E402
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind, PhaseProfile, Role  # noqa: E402
 from weaverl.domain.timeline import Interval  # noqa: E402
@@ -133,3 +135,42 @@ def check_turns(intervals: tuple[Interval, ...]) -> None:
         assert all(before.released_at <= after.granted_at for before, after in pairwise(held))
         ran = sorted((one.job, one.iteration) for one in held if one.phase is pool)
         assert ran == [(f"local-{seed}", iteration) for seed in SEEDS for iteration in range(4)]
+
+
+def test_a_killed_job_goes_on_from_its_checkpoint_and_ends_with_the_same_bits(tmp_path):
+    iterations = 40
+    config = replace(PRESETS["tiny"], iterations=iterations)
+    job = msgspec.structs.replace(
+        with_arguments(spec(0, tmp_path), "--iterations", str(iterations)),
+        iterations=iterations,
+        max_retries=1,
+        checkpoint_directory=str(tmp_path / "checkpoints"),
+    )
+    with running_cluster() as home:
+        client = Client(connect(home.require_head().access))
+        client.submit(job)
+        grpo.make_deterministic()
+        done = await_iterations(client, 3)
+        (rank,) = [one for one in marked(home.instance) if "/local-0/" in one.mark and not one.is_launcher]
+        rank.process.send(signal.SIGKILL)
+        expected = comparable(plain.result(config, *_with_digest(*plain.run(config))))
+        await_jobs(client)
+        (status,) = client.status().jobs
+        logs = sorted((home.directory / "logs").glob("**/*.log"))
+        again = [line for line in logs[-1].read_text().splitlines() if line.startswith("iteration")]
+    assert comparable(msgspec.json.decode((tmp_path / "0" / "result.json").read_bytes())) == expected
+    assert (status.attempt, status.iterations_done) == (2, iterations)
+    assert done <= iterations - len(again) < iterations, "it began again from the start"
+
+
+def with_arguments(job: JobSpec, *arguments: str) -> JobSpec:
+    roles = tuple(msgspec.structs.replace(role, command=(*role.command, *arguments)) for role in job.roles)
+    return msgspec.structs.replace(job, roles=roles)
+
+
+def await_iterations(client: Client, number: int) -> int:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (jobs := client.status().jobs) or jobs[0].iterations_done < number:
+        assert time.monotonic() < deadline and (not jobs or jobs[0].state not in ENDED), jobs
+        time.sleep(0.02)
+    return jobs[0].iterations_done - 1

@@ -29,7 +29,6 @@ class RankEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Path
     master: tuple[str, int]
     master_fd: int | None
-    checkpoint_directory: Path | None
 
 
 def mode(environment: Mapping[str, str] = os.environ) -> str:
@@ -61,7 +60,6 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
         ledger=read.required("WEAVERL_LEDGER", Path),
         master=(read.required("MASTER_ADDR", str), read.required("MASTER_PORT", int)),
         master_fd=read.optional("WEAVERL_MASTER_FD", int),
-        checkpoint_directory=read.optional("WEAVERL_CHECKPOINT_DIRECTORY", Path),
     )
 
 

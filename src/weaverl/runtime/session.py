@@ -21,6 +21,7 @@ from weaverl.runtime.slots import nodes_of
 
 if TYPE_CHECKING:
     from weaverl.runtime.meeting import Meeting
+    from weaverl.runtime.residency import Residency
     from weaverl.runtime.weights import SyncReport, Weights
 
 _Loaded = TypeVar("_Loaded")
@@ -127,16 +128,16 @@ class Job:
         together = self._environment is None or self.role == "run"
         return Weights(
             LocalSync() if together else self.meeting.flat_sync(),
-            self._conductor.residency,
+            self.residency,
             self._conductor.check,
             cast_dtype=torch.bfloat16,
             on_push=self._synced,
         )
 
     @property
-    def checkpoint_directory(self) -> Path | None:
-        """Where the job file wants checkpoints."""
-        return self._environment.checkpoint_directory if self._environment else None
+    def residency(self) -> "Residency | None":
+        """What moves this process's state on and off its devices; None where nothing moves."""
+        return self._conductor.residency
 
     @contextmanager
     def _entering(self, kind: PhaseKind, pool: PoolKind) -> Iterator[OpenPhase | None]:
