@@ -249,3 +249,18 @@ def test_a_repeated_end_of_a_phase_changes_nothing():
     before = image(world.scheduler)
     world.scheduler.handle(msgspec.structs.replace(ended, at=world.now))
     assert image(world.scheduler) == before
+
+
+def test_what_is_said_of_a_job_that_was_never_admitted_changes_nothing():
+    world = World(cluster())
+    world.submit(job("a"))
+    world.submit(job("b", rollout=1000.0, training=1000.0, slo=1.0))
+    assert world.state("b") is JobState.QUEUED
+    rank = RankId("b", 1, "rollout", 0)
+    for event in (
+        StartFailed(rank=rank, node="r0", reason="no"),
+        ProcessExited(rank=rank, node="r0", exit_code=1),
+        DeathConfirmed(job="b", attempt=1, node="r0"),
+    ):
+        assert world.send(event) == []
+    assert world.state("b") is JobState.QUEUED

@@ -38,6 +38,11 @@ def node_record(node: str) -> str:
     return f"node/{node}"
 
 
+def roll_call(node: str) -> str:
+    """Key that the controller changes when it wants a node's agent to report again."""
+    return f"call/node/{node}"
+
+
 def node_inbox(node: str) -> str:
     """Stream of commands for a node's agent."""
     return f"inbox/node/{node}"

@@ -19,6 +19,11 @@ class Sender:
         self._unsettled: list[Write] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def sequence(self) -> int:
+        """The number of the last commit that was answered."""
+        return self._sequence
+
     def send(self, event: AnyEvent, *more: Write) -> None:
         """Tell the controller, together with other writes or not at all."""
         self.commit([Append(EVENTS, encode_event(event)), *more])

@@ -2,10 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +13,15 @@ import msgspec
 import typer
 
 from weaverl.control.client import Client, connect
-from weaverl.control.home import HeadRecord, Home
+from weaverl.control.head import CANNOT_RUN, end_cluster
+from weaverl.control.home import HEAD, HeadRecord, Home
 from weaverl.control.log_tail import last_lines
-from weaverl.control.processes import ProcessId, kill_marked, start
+from weaverl.control.processes import MARK, start
+from weaverl.control.rank_process import without_weaverl
 from weaverl.control.status import ClusterStatus
 from weaverl.domain.cluster import Cluster
 from weaverl.errors import ClusterError, StoreUnavailableError, UsageError
+from weaverl.scheduling.state import Parameters
 
 _UP_PATIENCE_SECONDS = 60.0
 
@@ -47,12 +50,13 @@ def up(cluster_file: Annotated[Path, typer.Argument(metavar="CLUSTER.yaml", show
 def down() -> None:
     """Cancel all jobs and take the cluster down. Its history stays."""
     home = Home()
-    record = home.head()
-    if record is None:
+    if home.head() is None and not home.processes():
         print(f"no cluster is up in {home.directory}")
         return
-    take_down(home, record)
-    print(f"cluster {record.cluster.name} is down")
+    with home.changing():
+        cluster = home.read_cluster()
+        take_down(home, home.head())
+    print(f"cluster {cluster.name} is down")
 
 
 def status(
@@ -68,53 +72,38 @@ def status(
     print_status(published, sys.stdout)
 
 
-def bring_up(home: Home, cluster: Cluster, *, while_alive: int = 0) -> bool:
+def bring_up(home: Home, cluster: Cluster, *, while_alive: int = 0, parameters: Parameters = Parameters()) -> bool:
     """Start a head and wait until all nodes are ready; False if the same cluster is up already.
 
-    Raises UsageError if another cluster is up there, ClusterError with the head's last words if it does not come up.
+    With ``while_alive`` the cluster, and its state directory, go when the process with that pid ends.
+
+    Raises UsageError if another cluster is up there, the directory cannot be used, or something cannot run as things
+    are; ClusterError with the head's last words if it does not come up.
     """
-    record = home.head()
-    if record is not None and record.process.is_alive():
-        if record.cluster != cluster:
-            raise UsageError(
-                f"cluster {record.cluster.name} is up in {home.directory} and differs: run `weaverl down` first, or "
-                f"set WEAVERL_HOME to another directory"
-            )
-        return False
-    _set_aside_foreign_state(home, cluster)
-    home.write_cluster(cluster)
-    home.remove_head()
-    log = home.logs / "head.log"
-    arguments = ["head", *(["--while-alive", str(while_alive)] if while_alive else [])]
-    child = start(
-        [sys.executable, "-m", "weaverl.cli.main", *arguments],
-        environment={**os.environ, "WEAVERL_HOME": str(home.directory)},
-        directory=home.directory,
-        log=log,
-    )
-    deadline = time.monotonic() + _UP_PATIENCE_SECONDS
-    while not _is_ready(home, cluster):
-        if child.poll() is not None:
-            raise ClusterError(f"the head ended: {' '.join(last_lines(log, 2))} (all of it: {log})")
-        if time.monotonic() > deadline:
-            raise ClusterError(f"the cluster did not come up in {_UP_PATIENCE_SECONDS:.0f} s: see {home.logs}")
-        time.sleep(0.05)
-    return True
-
-
-def take_down(home: Home, record: HeadRecord, patience_seconds: float = 20.0) -> None:
-    """Cancel the jobs, then stop the head and whatever is left of it, known by mark and start time only."""
     try:
-        Client(connect(record.access, patience_seconds=2.0)).cancel_all(patience_seconds)
-    except ClusterError as error:
-        print(f"jobs are stopped without the controller: {error}", file=sys.stderr)
-    deadline = time.monotonic() + 40.0
-    while record.process.is_alive() and time.monotonic() < deadline:
-        record.process.send(signal.SIGTERM)
-        time.sleep(0.1)
-    record.process.send(signal.SIGKILL)
-    _stop_orphans(home)
-    home.remove_head()
+        with home.changing():
+            return _bring_up(home, cluster, while_alive, parameters)
+    except OSError as error:
+        raise UsageError(
+            f"{home.directory} cannot keep the cluster's state ({error.strerror}: {error.filename or error}): make "
+            f"room there, or set WEAVERL_HOME to another directory"
+        ) from error
+
+
+def take_down(home: Home, record: HeadRecord | None, patience_seconds: float = 20.0) -> None:
+    """Cancel the jobs, then stop the head and whatever is left of it, known by mark and start time only."""
+    if record is not None:
+        try:
+            Client(connect(record.access, patience_seconds=2.0)).cancel_all(patience_seconds)
+        except ClusterError as error:
+            print(f"jobs are stopped without the controller: {error}", file=sys.stderr)
+    head = home.process(HEAD)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + 40.0
+        while head is not None and head.is_alive() and time.monotonic() < deadline:
+            head.send(number)
+            time.sleep(0.1)
+    end_cluster(home)
 
 
 def require_status(home: Home) -> ClusterStatus:
@@ -132,36 +121,78 @@ def require_status(home: Home) -> ClusterStatus:
     return published
 
 
-def _is_ready(home: Home, cluster: Cluster) -> bool:
+def _bring_up(home: Home, cluster: Cluster, while_alive: int, parameters: Parameters) -> bool:
+    running = home.processes()
+    if running and home.read_cluster() != cluster:
+        raise UsageError(
+            f"cluster {home.read_cluster().name} is up in {home.directory} and differs: run `weaverl down` first, or "
+            f"set WEAVERL_HOME to another directory"
+        )
+    since = time.time()
+    if HEAD in running:
+        _await_ready(home, cluster, lambda: None if home.process(HEAD) else 1, 0.0)
+        return False
+    home.check_room()
+    if not running:
+        _set_aside_foreign_history(home, cluster)
+    home.write_cluster(cluster)
+    arguments = ["head", *(["--while-alive", str(while_alive)] if while_alive else [])]
+    child = start(
+        [sys.executable, "-m", "weaverl.cli.main", *arguments],
+        environment=_head_environment(home, parameters),
+        directory=home.directory,
+        log=home.logs / "head.log",
+    )
+    try:
+        _await_ready(home, cluster, child.poll, since)
+    except BaseException:
+        if while_alive:
+            # Whoever wanted it gives up: its directory may go at once, so the head goes first.
+            child.terminate()
+            child.wait()
+        raise
+    return True
+
+
+def _head_environment(home: Home, parameters: Parameters) -> dict[str, str]:
+    """Ours, without what an outer weaverl job says; its mark stays, since the outer job's end is the head's too."""
+    kept = {name: os.environ[name] for name in (MARK, "WEAVERL_LOG") if name in os.environ}
+    given = {"WEAVERL_PARAMETERS": msgspec.json.encode(parameters).decode()} if parameters != Parameters() else {}
+    return {**without_weaverl(os.environ), **kept, **given, "WEAVERL_HOME": str(home.directory)}
+
+
+def _await_ready(home: Home, cluster: Cluster, head_end: Callable[[], int | None], since: float) -> None:
+    log = home.logs / "head.log"
+    deadline = time.monotonic() + _UP_PATIENCE_SECONDS
+    while not _is_ready(home, cluster, since):
+        exit_code = head_end()
+        if exit_code == CANNOT_RUN:
+            raise UsageError(" ".join(last_lines(log, 1)).removeprefix("weaverl: "))
+        if exit_code is not None:
+            raise ClusterError(f"the head ended: {' '.join(last_lines(log, 1))} (all of it: {log})")
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the cluster did not come up in {_UP_PATIENCE_SECONDS:.0f} s: see {home.logs}")
+        time.sleep(0.05)
+
+
+def _is_ready(home: Home, cluster: Cluster, since: float) -> bool:
+    """Whether a controller has said since then that all nodes are ready."""
     record = home.head()
-    if record is None:
+    if record is None or not record.process.is_alive():
         return False
     try:
         published = Client(connect(record.access, patience_seconds=0.5)).status()
     except ClusterError:
         return False
-    known = {node.name for node in published.nodes if node.state == "ready"} if published else set()
-    return known == {node.name for node in cluster.nodes}
+    if published is None or published.written_at < since:
+        return False
+    ready = {node.name for node in published.nodes if node.state == "ready"}
+    return ready == {node.name for node in cluster.nodes}
 
 
-def _set_aside_foreign_state(home: Home, cluster: Cluster) -> None:
-    """History of a cluster with other nodes is kept beside, not read as ours."""
-    if home.cluster_file.exists() and home.read_cluster() != cluster and home.store.exists():
-        kept = home.directory / f"store-{time.strftime('%Y%m%dT%H%M%S')}"
-        shutil.move(home.store, kept)
-        print(f"the cluster file changed: history so far is kept in {kept}")
-
-
-def _stop_orphans(home: Home) -> None:
-    """A head that was killed leaves its children; they are known by their records."""
-    kill_marked(f"{home.instance}/")
-    for path in home.directory.glob("process-*.json"):
-        process = msgspec.json.decode(path.read_bytes(), type=ProcessId)
-        process.send(signal.SIGTERM)
-        deadline = time.monotonic() + 10.0
-        while process.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send(signal.SIGKILL)
-    from weaverl.channel.valkey_server import ValkeyServer
-
-    ValkeyServer(home.store).stop()
+def _set_aside_foreign_history(home: Home, cluster: Cluster) -> None:
+    """History of a cluster with other nodes is kept beside, not read as ours; so are leavings of a lost store."""
+    is_ours = home.store.exists() and home.cluster_file.exists() and home.read_cluster() == cluster
+    kept = None if is_ours else home.set_history_aside()
+    if kept is not None:
+        print(f"this is not the cluster that was here before: its history is kept in {kept}")

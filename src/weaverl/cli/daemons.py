@@ -2,16 +2,20 @@
 
 import logging
 import os
+import shutil
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Annotated
 
+import msgspec
 import typer
 
+from weaverl.channel.wire import WireError
 from weaverl.control.home import Home
-from weaverl.errors import FencedError, UsageError
+from weaverl.errors import UsageError
+from weaverl.scheduling.state import Parameters
 
 
 def register(app: typer.Typer) -> None:
@@ -24,16 +28,22 @@ def register(app: typer.Typer) -> None:
 def head(
     while_alive: Annotated[int, typer.Option(help="Shut down when the process with this pid ends.")] = 0,
 ) -> None:
-    """Supervise store, controller and this host's agents."""
+    """Supervise store, controller and this host's agents. With --while-alive the state directory goes at the end."""
     from weaverl.control.head import Head
-    from weaverl.control.processes import ProcessId
+    from weaverl.control.processes import MARK, ProcessId
 
     _log_to_stderr()
     stop = _stop_on_signal()
     if while_alive:
         owner = ProcessId.of(while_alive)
         _stop_when(lambda: owner is None or not owner.is_alive(), stop)
-    Head(Home(), os.environ).run(stop)
+    home = Home()
+    environment = dict(os.environ)
+    # The store inherits this one: it bears the cluster's mark, and is found even if its files are gone.
+    os.environ[MARK] = f"{home.instance}/@control/store"
+    Head(home, environment).run(stop)
+    if while_alive:
+        shutil.rmtree(home.directory, ignore_errors=True)
 
 
 def controller() -> None:
@@ -42,13 +52,16 @@ def controller() -> None:
     from weaverl.control.controller import Controller
 
     _log_to_stderr()
+    stop = _stop_on_signal()
     home = Home()
+    home.hold("controller")
     store = connect(home.require_head().access, patience_seconds=2.0)
+    owner = f"{os.uname().nodename}/{home.instance}"
     try:
-        Controller(store, home.read_cluster(), f"{os.uname().nodename}/{os.getpid()}").run(_stop_on_signal())
-    except FencedError as error:
-        logging.getLogger("weaverl.controller").warning("%s", error)
-        raise
+        Controller(store, home.read_cluster(), owner, parameters_of(os.environ)).run(stop)
+    except WireError as error:
+        # What is written will not change by trying again: the head is told so by exit code 2.
+        raise UsageError(str(error)) from error
 
 
 def agent(node: str) -> None:
@@ -57,14 +70,21 @@ def agent(node: str) -> None:
     from weaverl.control.client import connect
 
     _log_to_stderr()
+    stop = _stop_on_signal()
     home = Home()
+    home.hold(f"agent-{node}")
     record = home.require_head()
     served = next((one for one in record.cluster.nodes if one.name == node), None)
     if served is None:
         names = ", ".join(one.name for one in record.cluster.nodes)
         raise UsageError(f"cluster {record.cluster.name} has no node {node}: it has {names}")
     store = connect(record.access, patience_seconds=2.0)
-    Agent(store, home.instance, served, home.directory, record.access).run(_stop_on_signal())
+    Agent(store, home.instance, served, home.directory, record.access).run(stop)
+
+
+def parameters_of(environment: Mapping[str, str]) -> Parameters:
+    """The scheduler's parameters; ``WEAVERL_PARAMETERS`` has those that differ from the default, as JSON."""
+    return msgspec.json.decode(environment.get("WEAVERL_PARAMETERS", "{}"), type=Parameters)
 
 
 def _stop_on_signal() -> threading.Event:

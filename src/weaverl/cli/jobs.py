@@ -39,19 +39,20 @@ def submit(
     record = home.require_head()
     check_job_fits(spec, record.cluster)
     client = Client(connect(record.access))
+    before = _find(client, spec.name)
     client.submit(spec)
-    print(f"submitted {spec.name}")
+    print(f"submitted {spec.name}", flush=True)
     if follow:
-        raise typer.Exit(_show(home, client, spec.name))
+        raise typer.Exit(_show(home, client, spec.name, 1 if before is None else before.attempt + 1))
 
 
 def logs(job: JobName, follow: Follow = False) -> None:
     """Show what a job's processes have written."""
     home = Home()
     client = Client(connect(home.require_head().access))
-    _require_job(home, job)
+    known = _require_job(home, job)
     if follow:
-        raise typer.Exit(_show(home, client, job))
+        raise typer.Exit(_show(home, client, job, known.attempt))
     for path, line in follow_logs(lambda: home.job_logs(job), lambda: True):
         print(f"{path.stem} | {line}")
 
@@ -71,29 +72,30 @@ def explain(job: JobName) -> None:
 
 def wait_for_end(client: Client, job: str, attempt: int = 0) -> JobStatus:
     """The status of a job once it has ended."""
-    while True:
-        found = _find(client, job)
-        if found is not None and found.state in ENDED and found.attempt >= attempt:
-            return found
+    while (found := _find_end(client, job, attempt)) is None:
         time.sleep(0.2)
+    return found
 
 
-def _show(home: Home, client: Client, job: str) -> int:
-    """Output until the job ends; the exit code is 0 if it finished, 1 if it failed or was cancelled."""
+def _show(home: Home, client: Client, job: str, attempt: int) -> int:
+    """Output of this and later attempts until the job ends; the exit code is 0 if it finished, 1 if not."""
     try:
-        for path, line in follow_logs(lambda: home.job_logs(job), lambda: _has_ended(client, job)):
+        for path, line in follow_logs(
+            lambda: home.job_logs(job, attempt), lambda: _find_end(client, job, attempt) is not None
+        ):
             print(f"{path.stem} | {line}", flush=True)
+        end = wait_for_end(client, job, attempt)
     except KeyboardInterrupt:
         print(f"\n{job} goes on; `weaverl cancel {job}` ends it", file=sys.stderr)
         return 130
-    end = wait_for_end(client, job)
     print(f"{job} {end.state}{': ' + end.reason if end.reason else ''}", file=sys.stderr)
     return 0 if end.state is JobState.FINISHED else 1
 
 
-def _has_ended(client: Client, job: str) -> bool:
+def _find_end(client: Client, job: str, attempt: int) -> JobStatus | None:
+    """The job's status if it has ended; an end before that attempt is of an earlier submission."""
     found = _find(client, job)
-    return found is not None and found.state in ENDED
+    return found if found is not None and found.state in ENDED and found.attempt >= attempt else None
 
 
 def _find(client: Client, job: str) -> JobStatus | None:

@@ -19,7 +19,7 @@ from weaverl.domain.commands import (
     VacateSlot,
 )
 from weaverl.domain.events import RankId
-from weaverl.domain.jobs import ENDED
+from weaverl.domain.jobs import ENDED, JobState
 
 _REPLY_SECONDS = 600.0
 
@@ -46,11 +46,12 @@ def deliver(command: AnyCommand, ranks: tuple[RankId, ...]) -> Iterator[Write]:
             yield _reply(command.request, Reply())
         case RefuseRequest() if command.request:
             yield _reply(command.request, Reply(command.reason))
-        case ChangeJobState() if command.state in ENDED:
+        case ChangeJobState() if command.state in ENDED or command.state is JobState.QUEUED:
             for rank in ranks:
                 yield Delete(names.rank_inbox(rank))
                 yield Delete(producer_key(names.rank_name(rank)))
-            yield Delete(names.rendezvous(command.job, command.attempt))
+            for attempt in dict.fromkeys(rank.attempt for rank in ranks):
+                yield Delete(names.rendezvous(command.job, attempt))
 
 
 def _reply(request: str, reply: Reply) -> Put:

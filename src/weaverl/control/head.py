@@ -1,27 +1,28 @@
 """The head: supervises the store, the controller and this host's node agents, each a process of its own.
 
 A child that dies is started again, with a pause that grows while it keeps dying. Children live in sessions of their
-own and survive the head; the next head takes them over.
+own and survive the head; the next head takes them over. One that says that it cannot run as things are (exit code 2)
+is not tried again: the head ends with its words.
 """
 
 import logging
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
-
-import msgspec
 
 from weaverl.channel.valkey_server import ValkeyServer
-from weaverl.control.home import HeadRecord, Home
-from weaverl.control.processes import ExitWatcher, ProcessId, kill_marked, start
+from weaverl.control.home import HEAD, HeadRecord, Home
+from weaverl.control.log_tail import last_lines
+from weaverl.control.processes import MARK, ProcessId, kill_marked, reap_orphans, start
 from weaverl.control.rank_process import StoreAccess
-from weaverl.errors import ClusterError
+from weaverl.errors import ClusterError, UsageError
 
 logger = logging.getLogger("weaverl.head")
 
+CANNOT_RUN = 2
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
 _STEADY_SECONDS = 30.0
@@ -32,55 +33,48 @@ class Child:
     """One supervised process: started, found again after the head's own death, started again when it ends."""
 
     def __init__(self, name: str, arguments: tuple[str, ...], home: Home, environment: Mapping[str, str]) -> None:
-        self.name = name
+        self._name = name
         self._arguments = arguments
         self._home = home
-        self._environment = environment
-        self._record = home.directory / f"process-{name}.json"
-        self._watcher = ExitWatcher()
-        self._pause = _FIRST_PAUSE_SECONDS
+        self._environment = {**environment, MARK: f"{home.instance}/@control/{name}"}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pause = 0.0
         self._started_at = 0.0
         self._start_due = 0.0
 
     @property
-    def process(self) -> ProcessId | None:
-        """The recorded process, if it lives."""
-        try:
-            recorded = msgspec.json.decode(self._record.read_bytes(), type=ProcessId)
-        except FileNotFoundError:
-            return None
-        return recorded if recorded.is_alive() else None
+    def pid(self) -> int | None:
+        """The process, if it is a child of ours that was not reaped yet."""
+        return None if self._child is None else self._child.pid
 
     def ensure(self) -> None:
-        """Start the process if it does not run and its pause is over."""
-        for _, exit_code in self._watcher.ended():
-            self._pause = _FIRST_PAUSE_SECONDS if self._was_steady() else min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
-            self._start_due = time.monotonic() + self._pause
-            logger.warning("%s ended with %s; starting it again in %.1f s", self.name, exit_code, self._pause)
-        if time.monotonic() < self._start_due or self.process is not None:
+        """Start the process if it does not run and its pause is over. Raises UsageError if it cannot run."""
+        if self._child is not None and not self._has_ended(self._child):
             return
-        child = start(
+        if time.monotonic() < self._start_due or self._home.process(self._name) is not None:
+            return
+        self._child = start(
             [sys.executable, "-m", "weaverl.cli.main", *self._arguments],
             environment=self._environment,
             directory=self._home.directory,
-            log=self._home.logs / f"{self.name}.log",
+            log=self._home.logs / f"{self._name}.log",
         )
-        process = ProcessId.of(child.pid) or ProcessId(child.pid, 0.0)
-        self._record.write_bytes(msgspec.json.encode(process))
-        self._watcher.watch(self.name, process, child)
         self._started_at = time.monotonic()
 
-    def stop(self) -> None:
-        """TERM, then KILL the recorded process."""
-        process = self.process
-        for number, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
-            deadline = time.monotonic() + patience
-            while process is not None and process.is_alive() and time.monotonic() < deadline:
-                process.send(number)
-                self._watcher.ended(wait_seconds=0.1)
-
-    def _was_steady(self) -> bool:
-        return time.monotonic() - self._started_at > _STEADY_SECONDS
+    def _has_ended(self, child: subprocess.Popen[bytes]) -> bool:
+        exit_code = child.poll()
+        if exit_code is None:
+            return False
+        self._child = None
+        if exit_code == CANNOT_RUN:
+            words = " ".join(last_lines(self._home.logs / f"{self._name}.log", 1)).removeprefix("weaverl: ")
+            raise UsageError(f"the {self._name} cannot run: {words}")
+        is_steady = time.monotonic() - self._started_at > _STEADY_SECONDS
+        longer = min(max(self._pause * 2, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+        self._pause = _FIRST_PAUSE_SECONDS if is_steady else longer
+        self._start_due = time.monotonic() + self._pause
+        logger.warning("%s ended with %s; starting it again in %.1f s", self._name, exit_code, self._pause)
+        return True
 
 
 class Head:
@@ -90,42 +84,53 @@ class Head:
         self._home = home
         self._cluster = home.read_cluster()
         self._server = ValkeyServer(home.store)
+        self._store_due = 0.0
         # Controller and agents do not use the slots' CPUs' thread pools: one thread each.
         mine = {**environment, "WEAVERL_HOME": str(home.directory), "OMP_NUM_THREADS": "1"}
         agents = [Child(f"agent-{node.name}", ("agent", node.name), home, mine) for node in self._cluster.nodes]
         self._children = [Child("controller", ("controller",), home, mine), *agents]
 
     def run(self, stop: threading.Event) -> None:
-        """Supervise until told to stop; then end everything, jobs included."""
-        process = ProcessId.of_self()
-        self._ensure_store()
-        access = StoreAccess(self._server.url, str(_password_file(self._home, self._server.password)))
-        self._home.write_head(HeadRecord(process, self._cluster, access))
+        """Supervise until told to stop; then end everything, jobs included.
+
+        Raises ClusterError or UsageError, and leaves what runs running, if the store does not come up at first or a
+        child cannot run.
+        """
+        self._home.hold(HEAD)
+        self._server.start()
+        access = StoreAccess(self._server.url, str(self._home.write_password(self._server.password)))
+        self._home.write_head(HeadRecord(ProcessId.of_self(), self._cluster, access))
         while not stop.is_set():
             self._ensure_store()
             for child in self._children:
                 child.ensure()
+            reap_orphans({child.pid for child in self._children if child.pid is not None})
             stop.wait(_CHECK_SECONDS)
-        self._shut_down()
+        end_cluster(self._home)
 
     def _ensure_store(self) -> None:
-        if not self._server.alive():
-            logger.info("starts the store")
-            try:
-                self._server.start()
-            except ClusterError as error:
-                logger.error("%s", error)
-
-    def _shut_down(self) -> None:
-        for child in reversed(self._children):
-            child.stop()
-        kill_marked(f"{self._home.instance}/")
-        self._server.stop()
-        self._home.remove_head()
+        if self._server.alive() or time.monotonic() < self._store_due:
+            return
+        logger.warning("the store does not run; starting it")
+        try:
+            self._server.start()
+        except ClusterError as error:
+            logger.error("%s", error)
+            self._store_due = time.monotonic() + _LONGEST_PAUSE_SECONDS
 
 
-def _password_file(home: Home, password: str) -> Path:
-    path = home.directory / "password"
-    path.touch(mode=0o600)
-    path.write_text(password)
-    return path
+def end_cluster(home: Home) -> None:
+    """End everything of a cluster on this host but its head: controller and agents, then jobs, then the store.
+
+    In this order, so that no job is started again while it is being ended.
+    """
+    processes = [process for name, process in home.processes().items() if name != HEAD]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            process.send(number)
+        deadline = time.monotonic() + 5.0
+        while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    kill_marked(f"{home.instance}/")
+    ValkeyServer(home.store).stop()
+    home.remove_head()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _TAIL_BYTES = 16 * 1024
+_CHUNK_BYTES = 1024 * 1024
 
 
 def last_lines(log: Path, count: int = 12) -> tuple[str, ...]:
@@ -27,13 +28,13 @@ def follow(logs: Callable[[], list[Path]], ended: Callable[[], bool]) -> Iterato
         for log in logs():
             with log.open("rb") as file:
                 file.seek(places.get(log, 0))
-                data = torn.pop(log, b"") + file.read()
+                while chunk := file.read(_CHUNK_BYTES):
+                    *lines, torn[log] = (torn.get(log, b"") + chunk).split(b"\n")
+                    for line in lines:
+                        yield log, line.decode(errors="replace")
                 places[log] = file.tell()
-            *lines, torn[log] = data.split(b"\n")
-            if is_last and torn[log]:
-                lines.append(torn[log])
-            for line in lines:
-                yield log, line.decode(errors="replace")
+            if is_last and torn.get(log):
+                yield log, torn[log].decode(errors="replace")
         if is_last:
             return
         time.sleep(0.2)

@@ -1,41 +1,47 @@
 """Processes that outlive their starter: known by pid and start time, found again by a mark in their environment.
 
 Numbers of processes are used again, so nothing is ever signalled by a bare pid. The mark is inherited by whatever a
-rank starts, so a helper that left the process group is still found, and nobody else's process is touched.
+rank starts, so a helper that left the process group is still found, and nobody else's process is touched. A process
+that wiped its environment (some rewrite their title over it) counts with the nearest ancestor that has a mark.
 """
 
+import functools
 import os
-import select
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
-import psutil
 
 MARK = "WEAVERL_MARK"
+LAUNCHER = "/launcher"
+"""Ends the mark of a rank's launcher: it keeps the rank's family together, so it is the last to go."""
+
 TERM_GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.03
+_DEAD = "ZXx"
+_STOPPED = "Tt"
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """A process of this host for as long as it lives; ``started_at`` tells it from a later one of the same number."""
+    """A process of this host for as long as it lives; its start and the boot tell it from a later one of its number.
+
+    The start is in clock ticks after boot: no clock that people or NTP may set goes into it.
+    """
 
     pid: int
-    started_at: float
+    start_ticks: int
+    boot: str
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
         """The process that has this number now, None if there is none or it is a zombie."""
-        try:
-            process = psutil.Process(pid)
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return None
-            return cls(pid, process.create_time())
-        except psutil.NoSuchProcess:
-            return None
+        found = _look(pid)
+        return None if found is None or found.state in _DEAD else cls(pid, found.start_ticks, _boot())
 
     @classmethod
     def of_self(cls) -> "ProcessId":
@@ -50,11 +56,17 @@ class ProcessId(msgspec.Struct, frozen=True):
 
     def send(self, number: signal.Signals) -> None:
         """Signal it, if it still is the same process."""
-        if self.is_alive():
-            try:
-                os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if self.is_alive():
+                signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return
+        finally:
+            os.close(descriptor)
 
 
 def start(
@@ -85,81 +97,137 @@ def start(
         )
 
 
-class _pinned:  # noqa: N801 - reads as a verb where it is used
-    """This thread's affinity for as long as the block lasts."""
-
-    def __init__(self, cpus: tuple[int, ...]) -> None:
-        self._cpus = cpus
-
-    def __enter__(self) -> None:
-        self._before = os.sched_getaffinity(0)
-        if self._cpus:
-            os.sched_setaffinity(0, self._cpus)
-
-    def __exit__(self, *_: object) -> None:
-        os.sched_setaffinity(0, self._before)
+@contextmanager
+def _pinned(cpus: tuple[int, ...]) -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
-def marked(mark: str) -> Iterator[tuple[ProcessId, str]]:
-    """Living processes whose mark begins with ``mark``, with the whole mark."""
-    for process in psutil.process_iter():
-        try:
-            found = process.environ().get(MARK, "")
-            if found.startswith(mark) and process.status() != psutil.STATUS_ZOMBIE:
-                yield ProcessId(process.pid, process.create_time()), found
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
+class MarkedProcess(NamedTuple):
+    """A process that bears a mark, or whose nearest marked ancestor does."""
+
+    process: ProcessId
+    mark: str
+    is_stopped: bool
+
+    @property
+    def is_launcher(self) -> bool:
+        """Whether it is a rank's launcher."""
+        return self.mark.endswith(LAUNCHER)
+
+
+def marked(mark: str) -> list[MarkedProcess]:
+    """Living processes whose mark begins with ``mark``; this process is never among them."""
+    family = {pid: found for pid in _pids() if (found := _look(pid)) is not None}
+    marks = {pid: _mark_of(pid) for pid in family}
+    boot = _boot()
+    return [
+        MarkedProcess(ProcessId(pid, found.start_ticks, boot), inherited, found.state in _STOPPED)
+        for pid, found in family.items()
+        if found.state not in _DEAD and pid != os.getpid()
+        if (inherited := _inherited_mark(pid, family, marks)).startswith(mark)
+    ]
 
 
 def kill_marked(mark: str, *, grace_seconds: float = TERM_GRACE_SECONDS, patience_seconds: float = 60.0) -> bool:
-    """End every process of a mark: TERM, after a grace KILL, until none is left. False if some survive the patience.
+    """End every process of a mark. False if some survive the patience.
 
     A process in uninterruptible sleep (a dead network disk, a driver) cannot be ended; its slots must not be reused.
     """
     deadline = time.monotonic() + patience_seconds
-    kill_at = time.monotonic() + grace_seconds
-    number = signal.SIGTERM
-    while living := [process for process, _ in marked(mark)]:
+    killing = Killing(mark, grace_seconds)
+    while not killing.step():
         if time.monotonic() > deadline:
             return False
-        for process in living:
-            process.send(number)
-            process.send(signal.SIGCONT)
-        time.sleep(0.02)
-        if time.monotonic() >= kill_at:
-            number = signal.SIGKILL
+        time.sleep(_LOOK_SECONDS)
     return True
 
 
-class ExitWatcher:
-    """Waits for processes to end, through their pidfds: children of ours and others alike."""
+class Killing:
+    """The end of every process of a mark, a step at a time: TERM once, after a grace KILL, until none is left.
 
-    def __init__(self) -> None:
-        self._poll = select.poll()
-        self._watched: dict[int, tuple[str, int, subprocess.Popen[bytes] | None]] = {}
-        self._lock = threading.Lock()
+    A stopped process is killed at once: woken by TERM it would go on with what it was doing. It takes two looks
+    without a find, since one that forks and ends while we look can hide its child from a single one.
+    """
 
-    def watch(self, key: str, process: ProcessId, child: subprocess.Popen[bytes] | None) -> bool:
-        """Watch a process; False if it has ended already and is not our child."""
-        try:
-            descriptor = os.pidfd_open(process.pid)
-        except ProcessLookupError:
-            return False
-        if child is None and not process.is_alive():
-            os.close(descriptor)
-            return False
-        with self._lock:
-            self._watched[descriptor] = (key, process.pid, child)
-            self._poll.register(descriptor, select.POLLIN)
-        return True
+    def __init__(self, mark: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
+        self._mark = mark
+        self._kill_at = time.monotonic() + grace_seconds
+        self._told: set[ProcessId] = set()
+        self._empty_looks = 0
 
-    def ended(self, wait_seconds: float = 0.0) -> list[tuple[str, int | None]]:
-        """Keys of processes that have ended since the last call, with exit codes; None where we are not the parent."""
-        found = []
-        for descriptor, _ in self._poll.poll(wait_seconds * 1000):
-            with self._lock:
-                key, _, child = self._watched.pop(descriptor)
-                self._poll.unregister(descriptor)
-            os.close(descriptor)
-            found.append((key, child.wait() if child is not None else None))
-        return found
+    def step(self) -> bool:
+        """Look, and signal what is there; True once nothing is left."""
+        living = marked(self._mark)
+        self._empty_looks = 0 if living else self._empty_looks + 1
+        late = time.monotonic() >= self._kill_at
+        for one in [one for one in living if not one.is_launcher] or (living if late else []):
+            if late or one.is_stopped:
+                one.process.send(signal.SIGKILL)
+            elif one.process not in self._told:
+                self._told.add(one.process)
+                one.process.send(signal.SIGTERM)
+        return self._empty_looks >= 2
+
+
+def reap_orphans(own: Collection[int]) -> None:
+    """Take the status of ended processes that fell to us: as pid 1 of a container we inherit all orphans.
+
+    Children in ``own`` are left to whoever waits for them.
+    """
+    try:
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, 0)
+    except ChildProcessError:
+        return
+
+
+class _Look(NamedTuple):
+    """What /proc says of a process."""
+
+    state: str
+    parent: int
+    start_ticks: int
+
+
+@functools.cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - thousands, often
+
+
+def _look(pid: int) -> _Look | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - thousands, often
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return _Look(fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def _mark_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - thousands, often
+            environment = b"\0" + file.read()
+    except OSError:
+        return ""
+    _, found, rest = environment.partition(b"\0" + MARK.encode() + b"=")
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
+
+
+def _inherited_mark(pid: int, family: Mapping[int, _Look], marks: Mapping[int, str]) -> str:
+    own, ancestor = marks[pid], pid
+    while not own and ancestor in family and family[ancestor].parent != ancestor:
+        ancestor = family[ancestor].parent
+        own = marks.get(ancestor, "").removesuffix(LAUNCHER)
+    return own

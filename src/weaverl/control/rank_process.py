@@ -4,15 +4,21 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from weaverl.control.processes import MARK
+from weaverl.control.processes import LAUNCHER, MARK
 from weaverl.domain.cluster import Node
 from weaverl.domain.commands import StartRank
 from weaverl.domain.events import RankId
 from weaverl.errors import ClusterError
+
+
+def without_weaverl(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what weaverl told the process that it belongs to."""
+    return {name: value for name, value in environment.items() if not name.startswith("WEAVERL_")}
 
 
 class StoreAccess(msgspec.Struct, frozen=True):
@@ -29,10 +35,15 @@ def mark_of(cluster: str, node: str, job: str, attempt: int) -> str:
 
 def rank_of_mark(mark: str) -> RankId | None:
     """The rank whose process (or whose child) bears a mark."""
-    parts = mark.split("/")
+    parts = mark.removesuffix(LAUNCHER).split("/")
     if len(parts) != 6:
         return None
     return RankId(parts[2], int(parts[3]), parts[4], int(parts[5]))
+
+
+def log_of(directory: Path, rank: RankId) -> Path:
+    """Where a rank's output goes."""
+    return directory / "logs" / rank.job / str(rank.attempt) / f"{rank.role}-{rank.rank}.log"
 
 
 class Meeting(msgspec.Struct, frozen=True):
@@ -58,8 +69,10 @@ def is_master(command: StartRank) -> bool:
 def resolve_command(command: tuple[str, ...], directory: Path) -> list[str]:
     """The command with its program found: ``python`` is the interpreter that runs the agent.
 
-    Raises ClusterError when the program is not there.
+    Raises ClusterError when the program or the directory is not there.
     """
+    if not directory.is_dir():
+        raise ClusterError(f"working directory {directory} is not there any more: create it, and submit again")
     program = command[0]
     if program in ("python", "python3"):
         return [sys.executable, "-u", *command[1:]]
@@ -72,9 +85,12 @@ def resolve_command(command: tuple[str, ...], directory: Path) -> list[str]:
 def environment_of(
     command: StartRank, node: Node, cluster: str, access: StoreAccess, ledger: Path, meeting: Meeting, fd: int | None
 ) -> dict[str, str]:
-    """The environment of a rank: the agent's, then the job file's, then what weaverl says."""
+    """The environment of a rank: the agent's, then the job file's, then what weaverl says.
+
+    What the agent's own environment says of weaverl is of another process: nothing of it may reach the rank.
+    """
     rank = command.rank
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **command.environment}
+    environment = {**without_weaverl(os.environ), "PYTHONUNBUFFERED": "1", **command.environment}
     environment |= {
         MARK: f"{mark_of(cluster, node.name, rank.job, rank.attempt)}{rank.role}/{rank.rank}",
         "WEAVERL_URL": access.url,

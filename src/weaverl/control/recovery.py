@@ -70,6 +70,10 @@ class Recovered(msgspec.Struct):
         self.snapshot_position, self.since_snapshot = log_position, 0
         return writes
 
+    def postpone_timers(self, until: int) -> None:
+        """Nothing falls due before then: what happened while nobody led gets the time to be heard."""
+        self.timers = {name: max(at, until) for name, at in self.timers.items()}
+
     def due_timers(self, now: int) -> list[str]:
         """Names of timers that are due, earliest first."""
         return [name for at, name in sorted((at, name) for name, at in self.timers.items()) if at <= now]

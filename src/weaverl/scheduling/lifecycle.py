@@ -126,7 +126,7 @@ def nodes_of(record: JobRecord) -> tuple[str, ...]:
 def describe_exit(exit_code: int | None) -> str:
     """How a process ended, with the likely cause of a signal."""
     if exit_code is None:
-        return "ended while its agent was away; its exit code is not known"
+        return "lost its launcher; its exit code is not known"
     if exit_code >= 0:
         return f"exited with code {exit_code}"
     number = -exit_code

@@ -233,7 +233,7 @@ class Scheduler:
     def _life(self, event: RankRegistered | ProcessExited | StartFailed | DeathConfirmed) -> Iterator[AnyCommand]:
         job, attempt = _sender(event)
         record = lifecycle.current(self.state, job, attempt)
-        if record is None:
+        if record is None or record.pin is None:
             if isinstance(event, DeathConfirmed):
                 yield from placement.place_queue(self.state)
             return
