@@ -66,6 +66,7 @@ def test_three_jobs_give_plausible_figures_and_leave_nothing_behind(temporary):
 
 
 @pytest.mark.parametrize("moment", ["weaverl.cli.main head", "weaverl.cli.bench_rank", "weaverl.cli.bench_load"])
+@pytest.mark.slow  # a cluster each
 def test_interrupt_leaves_nothing_behind(temporary, moment):
     process = bench(temporary, "--jobs", "2", "--handovers", "100")
     wait_for(lambda: any(moment in line for line in processes_of(temporary)))

@@ -10,6 +10,8 @@ import pytest
 
 from auditor import audit, disagreements
 
+pytestmark = pytest.mark.slow  # five runs of the example, each with its own start of torch: 50 s
+
 ITERATIONS = 4
 
 

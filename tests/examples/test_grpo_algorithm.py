@@ -27,7 +27,8 @@ def deterministic_torch() -> Iterator[None]:
 
 
 def run(config: GrpoConfig) -> dict[str, object]:
-    record = plain.result(config, *plain.run(config))
+    iterations, model = plain.run(config)
+    record = plain.result(config, iterations, plain.weights_sha256(model))
     return {key: record[key] for key in ("rewards", "losses", "weights_sha256")}
 
 

@@ -115,7 +115,6 @@ class InProcessCluster:
             ledger=self.ledger,
             master=("", 0),
             master_fd=None,
-            checkpoint_directory=None,
         )
         nodes = {slot.node: self.nodes[slot.node] for slot in start.slots}
         conductor = Permitted(self.store, environment, nodes, outage_patience_seconds)

@@ -37,7 +37,6 @@ def test_a_rank_knows_its_job_its_slots_and_where_to_meet(given):
     assert rank.slots == (Slot("rollout-0", 2), Slot("rollout-0", 3))
     assert rank.role_sizes == {"driver": 1, "rollout": 2, "training": 2}
     assert (rank.password, rank.master, rank.master_fd) == ("secret", ("127.0.0.1", 29500), None)
-    assert rank.checkpoint_directory is None
 
 
 def test_a_driver_has_no_slots(given):

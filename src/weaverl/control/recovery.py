@@ -76,7 +76,7 @@ class Recovered(msgspec.Struct):
 
     def due_timers(self, now: int) -> list[str]:
         """Names of timers that are due, earliest first."""
-        return [name for at, name in sorted((at, name) for name, at in self.timers.items()) if at <= now]
+        return [name for at, name in sorted((at, name) for name, at in self.timers.items() if at <= now)]
 
     def next_timer(self) -> int | None:
         """When the next timer is due."""
