@@ -4,10 +4,10 @@ import signal
 from dataclasses import replace
 from itertools import pairwise
 
-import live
+import grpo_cluster
 import msgspec
 import pytest
-from live import ENGINE_BYTES, SEEDS, TRAINER_BYTES, running, tiny_job
+from grpo_cluster import ENGINE_BYTES, SEEDS, TRAINER_BYTES, running, tiny_job
 
 from grpo_config import PRESETS
 from weaverl.cli.live_timeline import live_timeline
@@ -18,7 +18,7 @@ from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Interval
 from weaverl.runtime.device_memory import DeviceMemory
 
-BOTH = live.cluster(400 * 1024, 400 * 1024)
+BOTH = grpo_cluster.cluster(400 * 1024, 400 * 1024)
 
 
 def test_two_local_jobs_woven_on_one_device_a_pool_give_the_bits_of_the_plain_script(tmp_path):
@@ -28,12 +28,12 @@ def test_two_local_jobs_woven_on_one_device_a_pool_give_the_bits_of_the_plain_sc
         client = Client(store)
         for seed in SEEDS:
             client.submit(tiny_job("local-job.yaml", seed, tmp_path))
-        expected = live.plain_records()
-        live.await_jobs(client)
+        expected = grpo_cluster.plain_records()
+        grpo_cluster.await_jobs(client)
         _, timeline = live_timeline(store, record.cluster)
         memory = DeviceMemory(home.directory, {})
         peaks = [memory.peak_bytes(Slot(node.name, 0)) for node in record.cluster.nodes]
-    assert {seed: live.written_record(tmp_path, seed) for seed in SEEDS} == expected
+    assert {seed: grpo_cluster.written_record(tmp_path, seed) for seed in SEEDS} == expected
     assert peaks == [ENGINE_BYTES + TRAINER_BYTES] * 2
     check_turns(timeline.intervals)
 
@@ -59,14 +59,14 @@ def test_a_killed_job_goes_on_from_its_checkpoint_and_ends_with_the_same_bits(tm
     with running(BOTH) as home:
         client = Client(connect(home.require_head().access))
         client.submit(job)
-        done = live.await_iterations(client, 3)
+        done = grpo_cluster.await_iterations(client, 3)
         (rank,) = [one for one in marked(home.instance) if "/tiny-0/" in one.mark and not one.is_launcher]
         rank.process.send(signal.SIGKILL)
-        expected = live.plain_record(replace(PRESETS["tiny"], iterations=iterations))
-        live.await_jobs(client)
+        expected = grpo_cluster.plain_record(replace(PRESETS["tiny"], iterations=iterations))
+        grpo_cluster.await_jobs(client)
         (status,) = client.status().jobs
         logs = sorted((home.directory / "logs").glob("**/*.log"))
         again = [line for line in logs[-1].read_text().splitlines() if line.startswith("iteration")]
-    assert live.written_record(tmp_path, 0) == expected
+    assert grpo_cluster.written_record(tmp_path, 0) == expected
     assert (status.attempt, status.iterations_done) == (2, iterations)
     assert done <= iterations - len(again) < iterations, "it began again from the start"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import live
+import grpo_cluster
 import pytest
-from live import ENGINE_BYTES, SEEDS, TRAINER_BYTES, running, tiny_job
+from grpo_cluster import ENGINE_BYTES, SEEDS, TRAINER_BYTES, running, tiny_job
 
 from auditor import audit
 from weaverl.cli.live_timeline import live_timeline
@@ -26,20 +26,20 @@ class Woven:
     """What one woven run left behind."""
 
     def __init__(self, out: Path) -> None:
-        of = live.cluster(ENGINE_BYTES + 4096, TRAINER_BYTES + 4096)
+        of = grpo_cluster.cluster(ENGINE_BYTES + 4096, TRAINER_BYTES + 4096)
         with running(of) as home:
             store = connect(home.require_head().access)
             client = Client(store)
             for seed in SEEDS:
                 client.submit(tiny_job("job.yaml", seed, out))
-            self.expected = live.plain_records()
-            live.await_jobs(client)
+            self.expected = grpo_cluster.plain_records()
+            grpo_cluster.await_jobs(client)
             self.header, timeline = live_timeline(store, of)
             memory = DeviceMemory(home.directory, {})
             self.peaks = [memory.peak_bytes(Slot(node.name, 0)) for node in of.nodes]
         self.intervals = timeline.intervals
         self.figures = run_figures(of, timeline)
-        self.found = {seed: live.written_record(out, seed) for seed in SEEDS}
+        self.found = {seed: grpo_cluster.written_record(out, seed) for seed in SEEDS}
         self.file = out / "woven.jsonl"
         write_timeline(self.file, self.header, timeline)
 
