@@ -48,9 +48,9 @@ class GrpoConfig:
 
 PRESETS = {
     "balanced": GrpoConfig(),
-    "rollout_heavy": GrpoConfig(num_prompts=48, max_running_sequences=12),
-    "training_heavy": GrpoConfig(num_prompts=48, max_running_sequences=40, epochs=2, learning_rate=3e-4),
-    "small": GrpoConfig(num_prompts=32),
+    "rollout_heavy": GrpoConfig(num_prompts=40, max_running_sequences=14),
+    "training_heavy": GrpoConfig(num_prompts=40, max_running_sequences=40, epochs=2, learning_rate=3e-4),
+    "small": GrpoConfig(num_prompts=28),
     "tiny": GrpoConfig(
         iterations=4,
         hidden_size=32,
