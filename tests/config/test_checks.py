@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from weaverl.config.checks import check_job_fits, check_local
+from weaverl.domain.cluster import Cluster
 from weaverl.errors import SpecError
 
 LOCAL = ("placement: local", "roles: {run: {command: a}}")
@@ -54,7 +55,7 @@ def test_only_gpus_on_nodes_with_room_count(job_with, cluster_with):
 
 
 def test_a_local_job_needs_one_host_with_both_pools(job_with, cluster_with):
-    cluster = cluster_with(*REMOTE)
+    cluster = on_cpus(cluster_with(*REMOTE))
     check_job_fits(job_with(*LOCAL, "gpus: {rollout: 8, training: 8}"), cluster)
     with pytest.raises(SpecError) as caught:
         check_job_fits(job_with(*LOCAL, "gpus: {rollout: 9, training: 1}"), cluster)
@@ -67,6 +68,21 @@ def test_a_local_job_needs_one_host_with_both_pools(job_with, cluster_with):
     check_job_fits(job_with("host_memory: {rollout: 4Gi, training: 4Gi}"), cluster)
 
 
+def on_cpus(cluster: Cluster) -> Cluster:
+    nodes = tuple(msgspec.structs.replace(node, accelerator="cpu") for node in cluster.nodes)
+    return msgspec.structs.replace(cluster, nodes=nodes)
+
+
+def test_a_local_job_is_refused_on_cuda_nodes(job_with, cluster_with):
+    with pytest.raises(SpecError, match="on the cuda nodes of laptop"):
+        check_job_fits(job_with(*LOCAL), cluster_with())
+
+
+def test_a_node_of_another_host_is_refused_by_the_machine_that_would_start_its_agent(cluster_with):
+    with pytest.raises(SpecError, match="node r1: is on host far"):
+        check_local(cluster_with(*REMOTE))
+
+
 def test_a_cpu_that_this_machine_lacks_is_named(cluster_with):
     here = "  - {name: r1, pool: rollout, devices: 1, device_ids: [20], device_memory: 1Mi, host_memory: 1Gi"
     cluster = cluster_with(here + ', cpus: "1,7"}')
@@ -76,7 +92,6 @@ def test_a_cpu_that_this_machine_lacks_is_named(cluster_with):
     assert str(caught.value) == (
         "laptop: node r1: cpu 7 is not available on this machine: it has 0-1; change the node's cpus"
     )
-    check_local(cluster_with(here + ", host: far, cpus: [7]}"), available={0, 1})
 
 
 def test_this_machine_is_asked_for_its_own_cpus(cluster_with):

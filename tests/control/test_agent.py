@@ -60,7 +60,7 @@ class Bench:
     def kill(self) -> None:
         self.controller.commit(
             [
-                Put(names.revoked("job"), b"1"),
+                Put(names.revoked("job", 1), b"1"),
                 Append(
                     names.node_inbox(NODE.name),
                     encode_command(KillJob(job="job", attempt=1, node=NODE.name, reason="test")),

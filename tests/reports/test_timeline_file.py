@@ -175,6 +175,6 @@ def test_attempts_count_from_one_in_the_header():
         host_memory=HostMemory(rollout_bytes=1, training_bytes=2),
         slo=1.2,
     )
-    job = timeline_job(spec, [Pin((Slot("r0", 0),), (Slot("t0", 0),)), Pin((Slot("r1", 0),), (Slot("t0", 0),))])
+    job = timeline_job(spec, {1: Pin((Slot("r0", 0),), (Slot("t0", 0),)), 2: Pin((Slot("r1", 0),), (Slot("t0", 0),))})
     assert [(pin.attempt, pin.rollout[0].node) for pin in job.pins] == [(1, "r0"), (2, "r1")]
     assert (job.name, job.slo, job.iterations, job.host_memory.training_bytes) == ("a", 1.2, None, 2)

@@ -113,6 +113,7 @@ class InProcessCluster:
             node=start.node,
             slots=start.slots,
             ledger=self.ledger,
+            host_bytes=None,
             master=("", 0),
             master_fd=None,
         )
@@ -128,7 +129,7 @@ class InProcessCluster:
 
     def revoke(self, job: str) -> None:
         """What the controller writes before it has an attempt killed."""
-        self._sender.commit([Put(names.revoked(job), b"1")])
+        self._sender.commit([Put(names.revoked(job, 1), b"1")])
 
     def forge(self, inbox_of: RankId, command: AnyCommand) -> None:
         """Send a rank a command that the controller did not decide on."""

@@ -264,3 +264,43 @@ def test_what_is_said_of_a_job_that_was_never_admitted_changes_nothing():
     ):
         assert world.send(event) == []
     assert world.state("b") is JobState.QUEUED
+
+
+def test_a_job_retried_away_from_a_gone_node_gets_permits_and_holds_up_nobody():
+    world = World(cluster(node("r0"), node("r1"), node("r2"), node("t0")), iterations=3)
+    world.submit(job("a", 30, 5, slo=1.2, max_retries=1))
+    world.submit(job("b", 30, 5, slo=1.2))
+    assert [group.members for group in world.scheduler.state.groups.values()] == [("a", "b")]
+    world.register_all()
+    while not world.grants():
+        world.deliver()
+    assert world.grants()[0].job == "a"
+    world.send(NodeLost(node="r0", reason="no beat"))
+    world.timers = [next(t for t in world.timers if t[1].startswith("node/r0/"))]
+    world.fire_next_timer()
+    lost = [e for e in world.pending if isinstance(e, DeathConfirmed) and e.node == "r0"]
+    world.pending = type(world.pending)(event for event in world.pending if event not in lost)
+    world.occupants = {slot: name for slot, name in world.occupants.items() if not slot.startswith("r0:")}
+    world.run()
+    records = world.scheduler.state.jobs
+    assert (records["a"].attempt, records["a"].state) == (2, JobState.FINISHED)
+    assert records["b"].state is JobState.FINISHED
+
+
+def test_a_job_cancelled_while_a_failed_attempt_stops_is_not_tried_again():
+    world = World(cluster())
+    world.submit(job("a", max_retries=3))
+    world.register_all()
+    world.kill_rank(RankId("a", 1, "rollout", 0), "r0")
+    world.send(JobCancelled(job="a", request="x"))
+    world.run()
+    record = world.scheduler.state.jobs["a"]
+    assert (record.attempt, record.state) == (1, JobState.CANCELLED)
+
+
+def test_a_member_that_joins_changes_the_predictions_of_the_others():
+    world = World(cluster())
+    world.submit(job("a", 10, 5, slo=9.0))
+    world.submit(job("b", 6, 5, slo=9.0))
+    predictions = {name: record.predicted_slowdown for name, record in world.scheduler.state.jobs.items()}
+    assert predictions == {"a": 16 / 15, "b": 16 / 11}

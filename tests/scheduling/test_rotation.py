@@ -3,7 +3,7 @@
 import msgspec
 from builders import SECOND, World, cluster, job, node
 
-from weaverl.domain.cluster import PoolKind
+from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.commands import KillJob, VacateSlot
 from weaverl.domain.events import (
     JobCancelled,
@@ -12,7 +12,9 @@ from weaverl.domain.events import (
     RankId,
     Token,
 )
+from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState, PhaseKind
+from weaverl.scheduling.rotation import Rotation, RotationState
 
 
 def woven(**more) -> World:
@@ -248,3 +250,62 @@ def test_a_job_that_asks_for_both_pools_at_once_gets_them_one_after_the_other():
     assert order(world, PhaseKind.ROLLOUT) == ["a"] and order(world, PhaseKind.TRAINING) == []
     world.deliver()
     assert order(world, PhaseKind.TRAINING) == ["a"]
+
+
+def asks(world: World, name: str, phase: PhaseKind, pool: PoolKind, iteration: int) -> None:
+    world.send(PermitRequested(job=name, attempt=1, role=str(pool), phase=phase, pool=pool, iteration=iteration))
+
+
+def test_the_end_of_a_cold_start_takes_no_turn_from_a_job_of_one_iteration():
+    world = World(cluster(node("r0", devices=4), node("r1", devices=4), node("t0")))
+    world.submit(job("a", gpus=(8, 8), driver=False, iterations=1))
+    world.register_all()
+    world.pending.clear()
+    asks(world, "a", PhaseKind.LOADING, PoolKind.ROLLOUT, 0)
+    ends = [event for event in world.pending if isinstance(event, PhaseEnded)]
+    world.pending.clear()
+    world.send(ends[0])
+    asks(world, "a", PhaseKind.ROLLOUT, PoolKind.ROLLOUT, 0)
+    world.send(ends[1])
+    assert order(world, PhaseKind.ROLLOUT) == ["a"]
+
+
+def test_a_job_that_asks_again_after_its_last_iteration_gets_its_turn():
+    world = World(cluster(node("r0", devices=4), node("r1", devices=4), node("t0")))
+    world.submit(job("a", gpus=(8, 8), driver=False, iterations=1))
+    world.register_all()
+    world.pending.clear()
+    asks(world, "a", PhaseKind.ROLLOUT, PoolKind.ROLLOUT, 0)
+    ends = [event for event in world.pending if isinstance(event, PhaseEnded)]
+    world.pending.clear()
+    world.send(ends[0])
+    asks(world, "a", PhaseKind.ROLLOUT, PoolKind.ROLLOUT, 1)
+    world.send(ends[1])
+    assert order(world, PhaseKind.ROLLOUT) == ["a", "a"]
+
+
+def test_contradicting_rings_are_resolved_while_an_unrelated_member_runs():
+    slots = {
+        "a": (Slot("r0", 0), Slot("r0", 1)),
+        "b": (Slot("r0", 1), Slot("r0", 2)),
+        "c": (Slot("r0", 2), Slot("r0", 0)),
+        "d": (Slot("r0", 3),),
+    }
+    rotation = Rotation(RotationState(Group("g", ("r0",), ("t0",), tuple(slots))))
+    requests = {
+        name: PermitRequested(
+            job=name, attempt=1, role="rollout", phase=PhaseKind.ROLLOUT, pool=PoolKind.ROLLOUT, iteration=0, at=at
+        )
+        for at, name in enumerate(slots)
+    }
+    for name, request in requests.items():
+        rotation.request(request, slots[name])
+    rotation.state.rings = {"r0:0": ["a", "c"], "r0:1": ["b", "a"], "r0:2": ["c", "b"], "r0:3": ["d"]}
+    decided = rotation.decide(
+        lambda request: slots[request.job], lambda _: 1, lambda _: True, lambda: Token(1, 1), 10, (1, 1)
+    )
+    granted = []
+    for command in decided:
+        granted.append(command.job)
+        rotation.granted(command)
+    assert sorted(granted) == ["a", "d"], "d runs on its own slot; of the others the longest waiting goes"

@@ -63,9 +63,9 @@ def rank_name(rank: RankId) -> str:
     return f"{rank.job}/{rank.attempt}/{rank.role}/{rank.rank}"
 
 
-def revoked(job: str) -> str:
-    """Key: the last attempt of a job that may have no more effect."""
-    return f"revoked/{job}"
+def revoked(job: str, attempt: int) -> str:
+    """Key: it is there once an attempt of a job may have no more effect."""
+    return f"revoked/{job}/{attempt}"
 
 
 def rendezvous(job: str, attempt: int) -> str:

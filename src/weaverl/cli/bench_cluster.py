@@ -1,37 +1,12 @@
-"""What a measurement needs around it: a cluster of its own, and other people's load; neither outlives it."""
+"""Other people's load, for measurements beside it."""
 
 import os
-import shutil
-import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 
-from weaverl.cli.cluster import bring_up, take_down
-from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
 from weaverl.control.processes import start
-from weaverl.domain.cluster import Cluster
-
-
-@contextmanager
-def own_cluster(cluster: Cluster) -> Iterator[tuple[Home, Client]]:
-    """A cluster in a directory of its own, which ends with this block, or with this process if it is killed."""
-    directory = Path(tempfile.mkdtemp(prefix="weaverl-bench-"))
-    home = Home(directory)
-    try:
-        with _interrupts_later():
-            bring_up(home, cluster, while_alive=os.getpid())
-        yield home, Client(connect(home.require_head().access))
-    finally:
-        with _interrupts_later():
-            record = home.head()
-            if record is not None:
-                take_down(home, record, patience_seconds=5.0)
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
@@ -48,20 +23,3 @@ def busy_cores(home: Home) -> Iterator[None]:
         for loop in loops:
             loop.kill()
             loop.wait()
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C within the block takes effect at its end: a cluster is not left half up or half down."""
-    interrupts: list[int] = []
-
-    def keep(number: int, frame: FrameType | None) -> None:
-        interrupts.append(number)
-
-    before = signal.signal(signal.SIGINT, keep)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if interrupts:
-        raise KeyboardInterrupt

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import weaverl as weave
-from weaverl.cli.bench_cluster import busy_cores, own_cluster
+from weaverl.cli.bench_cluster import busy_cores
 from weaverl.cli.bench_handovers import Handover, handovers, percentile, read_times, turns
+from weaverl.cli.own_cluster import own_cluster
 from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
 from weaverl.control.processes import ProcessId
@@ -84,7 +85,7 @@ def measure_permits(num_jobs: int, num_handovers: int, console: Console) -> Perm
 
     Leaves no process and no directory behind, also when interrupted. Raises ClusterError if jobs fail.
     """
-    with own_cluster(_cluster(num_jobs)) as (home, client), _bars(console) as bars:
+    with own_cluster(_cluster(num_jobs), "weaverl-bench-") as (home, client), _bars(console) as bars:
         sync_ms = _sync_milliseconds(home.directory)
         with busy_cores(home):
             loaded_sync_ms = _sync_milliseconds(home.directory)

@@ -6,6 +6,7 @@ from weaverl.channel.store import Store
 from weaverl.control.recovery import read_facts
 from weaverl.control.timeline import pins_of, timeline_of
 from weaverl.domain.cluster import Cluster
+from weaverl.domain.commands import AcceptJob
 from weaverl.domain.events import JobSubmitted
 from weaverl.domain.facts import Fact
 from weaverl.domain.jobs import JobSpec
@@ -24,6 +25,7 @@ def header_jobs(facts: Sequence[Fact]) -> tuple[TimelineJob, ...]:
     pins = pins_of(facts)
     specs: dict[str, JobSpec] = {}
     for fact in facts:
-        if isinstance(fact.event, JobSubmitted) and fact.event.spec.name in pins:
+        accepted = any(isinstance(command, AcceptJob) for command in fact.commands)
+        if accepted and isinstance(fact.event, JobSubmitted) and fact.event.spec.name in pins:
             specs[fact.event.spec.name] = fact.event.spec
-    return tuple(timeline_job(spec, [pin for _, pin in sorted(pins[name].items())]) for name, spec in specs.items())
+    return tuple(timeline_job(spec, pins[name]) for name, spec in specs.items())

@@ -21,12 +21,15 @@ def check_job_fits(job: JobSpec, cluster: Cluster) -> None:
 
 
 def check_local(cluster: Cluster, available: Collection[int] | None = None) -> None:
-    """Raise SpecError if a node on this host names a CPU that this process may not use.
+    """Raise SpecError if a node is on another host, or names a CPU that this process may not use.
 
     ``available`` is the CPUs to check against; by default those of this process.
     """
     here = os.sched_getaffinity(0) if available is None else available
     for node in cluster.nodes:
+        if node.host != THIS_HOST:
+            problem = f"is on host {node.host}, and agents are started on this machine only"
+            raise SpecError(f"{cluster.name}: node {node.name}: {problem}; leave out the key host, or the node")
         missing = [cpu for cpu in node.cpus if cpu not in here] if node.host == THIS_HOST else []
         if missing:
             problem = f"cpu {format_cpus(missing)} is not available on this machine: it has {format_cpus(here)}"
@@ -55,6 +58,11 @@ def _check_host_memory(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
 
 
 def _check_one_host(job: JobSpec, cluster: Cluster) -> None:
+    if any(node.accelerator == "cuda" for node in cluster.nodes):
+        problem = (
+            f"has placement local, and on the cuda nodes of {cluster.name} state cannot follow a permit between GPUs"
+        )
+        raise SpecError(f"job {job.name}: {problem}: give it rollout and training roles")
     hosts = dict.fromkeys(node.host for node in cluster.nodes)
     if not any(_host_fits(job, cluster, host) for host in hosts):
         found = ", ".join(_describe_host(cluster, host) for host in hosts)

@@ -231,8 +231,7 @@ class _Start:
 
     def _is_revoked(self) -> bool:
         rank = self._command.rank
-        revoked = self._agent.store.get(names.revoked(rank.job))
-        return revoked is not None and int(revoked) >= rank.attempt
+        return self._agent.store.get(names.revoked(rank.job, rank.attempt)) is not None
 
     def _fail(self, reason: str) -> bool:
         self._agent.send(StartFailed(rank=self._command.rank, node=self._agent.node.name, reason=reason))

@@ -36,7 +36,7 @@ def deliver(command: AnyCommand, ranks: tuple[RankId, ...]) -> Iterator[Write]:
         case StartRank():
             yield Append(names.node_inbox(command.node), encode_command(command))
         case KillJob():
-            yield Put(names.revoked(command.job), str(command.attempt).encode())
+            yield Put(names.revoked(command.job, command.attempt), b"1")
             yield Append(names.node_inbox(command.node), encode_command(command))
         case GrantPermit() | VacateSlot():
             for number in range(command.ranks):

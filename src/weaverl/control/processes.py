@@ -41,7 +41,7 @@ class ProcessId(msgspec.Struct, frozen=True):
     def of(cls, pid: int) -> "ProcessId | None":
         """The process that has this number now, None if there is none or it is a zombie."""
         found = _look(pid)
-        return None if found is None or found.state in _DEAD else cls(pid, found.start_ticks, _boot())
+        return None if found is None or found.is_dead else cls(pid, found.start_ticks, _boot())
 
     @classmethod
     def of_self(cls) -> "ProcessId":
@@ -129,7 +129,7 @@ def marked(mark: str) -> list[MarkedProcess]:
     return [
         MarkedProcess(ProcessId(pid, found.start_ticks, boot), inherited, found.state in _STOPPED)
         for pid, found in family.items()
-        if found.state not in _DEAD and pid != os.getpid()
+        if not found.is_dead and pid != os.getpid()
         if (inherited := _inherited_mark(pid, family, marks)).startswith(mark)
     ]
 
@@ -193,6 +193,7 @@ class _Look(NamedTuple):
     """What /proc says of a process."""
 
     state: str
+    is_dead: bool
     parent: int
     start_ticks: int
 
@@ -212,7 +213,9 @@ def _look(pid: int) -> _Look | None:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return _Look(fields[0].decode(), int(fields[1]), int(fields[19]))
+    state = fields[0].decode()
+    is_dead = state in _DEAD and int(fields[17]) <= 1  # a leader that has exited may leave threads that live on
+    return _Look(state, is_dead, int(fields[1]), int(fields[19]))
 
 
 def _mark_of(pid: int) -> str:

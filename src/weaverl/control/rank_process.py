@@ -13,6 +13,7 @@ from weaverl.control.processes import LAUNCHER, MARK
 from weaverl.domain.cluster import Node
 from weaverl.domain.commands import StartRank
 from weaverl.domain.events import RankId
+from weaverl.domain.jobs import master_role
 from weaverl.errors import ClusterError
 
 
@@ -62,8 +63,8 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 def is_master(command: StartRank) -> bool:
-    """Whether this rank serves the meeting: rank 0 of the role named first."""
-    return command.rank.rank == 0 and command.rank.role == next(iter(command.role_sizes))
+    """Whether this rank serves the meeting."""
+    return command.rank.rank == 0 and command.rank.role == master_role(command.role_sizes)
 
 
 def resolve_command(command: tuple[str, ...], directory: Path) -> list[str]:
@@ -102,6 +103,7 @@ def environment_of(
         "WEAVERL_ROLE_SIZES": ",".join(f"{role}={size}" for role, size in command.role_sizes.items()),
         "WEAVERL_NODE": node.name,
         "WEAVERL_SLOTS": ",".join(str(slot) for slot in command.slots),
+        "WEAVERL_HOST_BYTES": str(command.host_bytes),
         "WEAVERL_LEDGER": str(ledger),
         "MASTER_ADDR": meeting.host,
         "MASTER_PORT": str(meeting.port),

@@ -8,6 +8,7 @@ from weaverl.domain.commands import AdmitJob, GrantPermit
 from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, SlotVacated
 from weaverl.domain.facts import Fact
 from weaverl.domain.groups import Pin
+from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Interval, Timeline
 
 
@@ -28,14 +29,14 @@ def timeline_of(facts: Iterable[Fact]) -> Timeline:
     A permit's slots are released when its last rank ended it. State that lingers after that is cleared before the
     next holder's grant; the bytes of that clearing count with the phase that left them.
     """
-    requested: dict[tuple[str, int], int] = {}
+    requested: dict[tuple[str, int, str, PhaseKind, int], int] = {}
     permits: dict[str, _Open] = {}
     intervals: list[Interval] = []
     for fact in facts:
         event = fact.event
         match event:
             case PermitRequested():
-                requested[(event.job, event.attempt)] = event.at
+                requested[(event.job, event.attempt, event.role, event.phase, event.iteration)] = event.at
             case PhaseEnded() if str(event.token) in permits:
                 permits[str(event.token)].ended.append(event)
                 permits[str(event.token)].released_at = event.at
@@ -45,9 +46,10 @@ def timeline_of(facts: Iterable[Fact]) -> Timeline:
                 intervals.append(_measured(event))
         for command in fact.commands:
             if isinstance(command, GrantPermit):
-                asked = requested.get((command.job, command.attempt), event.at)
+                key = (command.job, command.attempt, command.role, command.phase, command.iteration)
+                asked = requested.get(key, event.at)
                 permits[str(command.token)] = _Open(command, asked, event.at)
-    intervals += [_interval(permit) for permit in permits.values() if permit.ended]
+    intervals += [_interval(permit) for permit in permits.values() if len(permit.ended) == permit.grant.ranks]
     return Timeline(intervals=tuple(sorted(intervals, key=lambda one: (one.granted_at, one.job, one.phase))))
 
 

@@ -81,6 +81,7 @@ class StartRank(Command, frozen=True, kw_only=True, tag=True):
     slots: tuple[Slot, ...]
     role_sizes: dict[str, int]
     master_node: str
+    host_bytes: int = 0
     working_directory: str = "."
     environment: dict[str, str] = {}
     checkpoint_directory: str | None = None

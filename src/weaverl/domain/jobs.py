@@ -1,5 +1,6 @@
 """A job as its owner describes it: roles, devices asked, profile, memory, promise."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -49,6 +50,12 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...]
     processes_per_node: int = 1
+
+
+def master_role(role_sizes: Iterable[str]) -> str:
+    """The role whose rank 0 serves the ranks' meeting: the one that takes part in every weight sync."""
+    names = list(role_sizes)
+    return "rollout" if "rollout" in names else names[0]
 
 
 class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):

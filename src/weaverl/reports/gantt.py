@@ -223,7 +223,8 @@ def _saved(right: float, longest: float, seconds: float, frame: Frame) -> Markup
 
 
 def _bars(timeline: Timeline, frame: Frame, offset: float) -> list[Markup]:
-    start = window(timeline)[0] - round(offset * SECOND)
+    first, last = window(timeline)
+    start = first - round(offset * SECOND)
     by_slot = {lane.slot: place for place, lane in enumerate(frame.lanes) if lane.slot}
     by_job = {(lane.pool, lane.job): place for place, lane in enumerate(frame.lanes) if lane.job}
     bars = []
@@ -231,13 +232,15 @@ def _bars(timeline: Timeline, frame: Frame, offset: float) -> list[Markup]:
         if interval.phase is PhaseKind.SYNC and not interval.slots:
             bars.append(_sync(interval, frame, start))
             continue
+        if interval.phase is PhaseKind.LOADING and not first <= interval.granted_at <= last:
+            continue  # before the run that is drawn
         pool = PoolKind.TRAINING if interval.phase is PhaseKind.TRAINING else PoolKind.ROLLOUT
         places = sorted(by_slot[slot] for slot in interval.slots) or [by_job[pool, interval.job]]
         bars.append(
             element(
                 "g",
                 element("title", _hover(interval)),
-                *(_bar(interval, frame, start, first, last) for first, last in _stretches(places)),
+                *(_bar(interval, frame, start, top, bottom) for top, bottom in _stretches(places)),
             )
         )
     return bars

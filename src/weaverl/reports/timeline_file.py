@@ -5,7 +5,7 @@ say so, and who appends next starts on a fresh line. Anything else that is not a
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -59,8 +59,8 @@ class TimelineFile(msgspec.Struct, frozen=True, kw_only=True):
     torn_bytes: int = 0
 
 
-def timeline_job(spec: JobSpec, pins: Sequence[Pin] = ()) -> TimelineJob:
-    """Describe a job for the header; ``pins`` in order of its attempts, which count from 1."""
+def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
+    """Describe a job for the header; ``pins`` by attempt."""
     return TimelineJob(
         name=spec.name,
         slo=spec.slo,
@@ -70,7 +70,7 @@ def timeline_job(spec: JobSpec, pins: Sequence[Pin] = ()) -> TimelineJob:
         iterations=spec.iterations,
         pins=tuple(
             AttemptPin(attempt=number, rollout=pin.rollout, training=pin.training)
-            for number, pin in enumerate(pins, start=1)
+            for number, pin in sorted(pins.items())
         ),
     )
 

@@ -126,6 +126,7 @@ class Permitted:
         self._rank = environment.rank
         self._slots = environment.slots
         self._ledger = environment.ledger
+        self._host_bytes = environment.host_bytes
         self._nodes = nodes
         self._residency: Residency | None = None
         self._moving = threading.RLock()
@@ -143,7 +144,7 @@ class Permitted:
         with self._moving:
             if self._residency is None:
                 memory, accelerator = device_memory(self._ledger, self._nodes)
-                self._residency = Residency(memory, accelerator=accelerator)
+                self._residency = Residency(memory, accelerator=accelerator, host_limit_bytes=self._host_bytes or None)
             return self._residency
 
     def turn(self, phase: OpenPhase) -> AbstractContextManager[None]:

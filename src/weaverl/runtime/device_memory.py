@@ -141,7 +141,8 @@ def _start_time(pid: int) -> int | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    only_waits_to_be_reaped = fields[0] in "ZX" and int(fields[17]) <= 1  # other threads of it may live on
+    return None if only_waits_to_be_reaped else int(fields[19])
 
 
 def _boot_id() -> str:

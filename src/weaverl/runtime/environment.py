@@ -27,6 +27,7 @@ class RankEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     slots: tuple[Slot, ...]
     ledger: Path
+    host_bytes: int | None
     master: tuple[str, int]
     master_fd: int | None
 
@@ -58,6 +59,7 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
         node=read.required("WEAVERL_NODE", str),
         slots=read.required("WEAVERL_SLOTS", _slots),
         ledger=read.required("WEAVERL_LEDGER", Path),
+        host_bytes=read.optional("WEAVERL_HOST_BYTES", int),
         master=(read.required("MASTER_ADDR", str), read.required("MASTER_PORT", int)),
         master_fd=read.optional("WEAVERL_MASTER_FD", int),
     )

@@ -70,4 +70,6 @@ class Meeting:
             raise PhaseError(f"{rank} has no part in the weight sync: push in training rank 0, pull in rollout ranks")
         place = rank.rank + 1 if rank.role == "rollout" else 0
         store = PrefixStore("weaverl/sync", self.store)
-        return FlatSync(store, place, self._environment.role_sizes["rollout"])
+        return FlatSync(
+            store, place, self._environment.role_sizes["rollout"], patience_seconds=_PATIENCE.total_seconds()
+        )

@@ -165,10 +165,10 @@ class PermitClient:
         While the store is away nobody can have been granted what is ours, so work goes on.
         """
         try:
-            revoked = self._store.get(names.revoked(self._rank.job))
+            revoked = self._store.get(names.revoked(self._rank.job, self._rank.attempt))
         except StoreUnavailableError:
             return
-        if revoked is not None and int(revoked) >= self._rank.attempt:
+        if revoked is not None:
             raise FencedError(f"attempt {self._rank.attempt} of {self._rank.job} was given up: this process must stop")
 
     def _request(self, wanted: Wanted) -> PermitRequested:

@@ -84,6 +84,12 @@ def end(record: JobRecord, final: JobState, reason: str) -> Iterator[AnyCommand]
         yield KillJob(job=name, attempt=attempt, node=node, reason=reason or str(final))
 
 
+def change_of_end(record: JobRecord, final: JobState, reason: str) -> ChangeJobState:
+    """A job that is stopping already will end otherwise: a cancelled one is not tried again."""
+    name, attempt = record.spec.name, record.attempt
+    return ChangeJobState(job=name, attempt=attempt, state=JobState.STOPPING, final=final, reason=reason)
+
+
 def react_death(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
     """The last confirmation ends the job, shrinks its group, and starts its next attempt if it has one."""
     ending = record.ending
@@ -106,7 +112,8 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
         case JobState.STOPPING:
             assert command.final is not None
             there = [node for node in nodes_of(record) if not state.nodes[node].gone]
-            record.ending = Ending(command.final, command.reason, there)
+            unconfirmed = there if record.ending is None else record.ending.unconfirmed
+            record.ending = Ending(command.final, command.reason, unconfirmed)
         case JobState.QUEUED:
             record.attempt, record.retries = command.attempt, record.retries + 1
             _unpin(record)

@@ -9,7 +9,7 @@ from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RegroupJobs, StartRank, Verdict
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import JobSpec, JobState, Role
+from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
 from weaverl.scheduling.admission import Candidate, judge
 from weaverl.scheduling.policies import weave_paper
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
@@ -73,7 +73,7 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
     for record in _queue(state):
         spec = planning_spec(record)
         decision = choose(state, spec)
-        if decision.chosen is not None and not (first and _delays(state, first, record, decision.chosen)):
+        if decision.chosen is not None and not (first and _delays(state, first, record, decision)):
             yield _admit(state, record, decision)
             yield from start_ranks(state, record)
             continue
@@ -97,7 +97,8 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record.pin, record.group = command.pin, command.group.name
     record.state, record.admitted_at = JobState.STARTING, state.now
     record.verdicts, record.profiling = command.verdicts, command.profiling
-    record.predicted_slowdown = command.predicted_slowdowns.get(command.job)
+    for name, slowdown in command.predicted_slowdowns.items():
+        state.jobs[name].predicted_slowdown = slowdown
     if command.group.name not in state.groups:
         state.groups_made += 1
     fold_group(state, command.group)
@@ -140,7 +141,7 @@ def start_ranks(state: ClusterState, record: JobRecord) -> Iterator[StartRank]:
     assert pin is not None
     homes = {role.name: _homes(role, pin) for role in record.spec.roles}
     sizes = {role.name: role.processes_per_node * len(homes[role.name]) for role in record.spec.roles}
-    master = homes[record.spec.roles[0].name][0]
+    master = homes[master_role(sizes)][0]
     for role in record.spec.roles:
         for place, node in enumerate(homes[role.name]):
             for local in range(role.processes_per_node):
@@ -152,6 +153,7 @@ def start_ranks(state: ClusterState, record: JobRecord) -> Iterator[StartRank]:
                     slots=_share(_role_slots(role, pin, node), local, role.processes_per_node),
                     role_sizes=sizes,
                     master_node=master,
+                    host_bytes=_host_bytes(role, record.spec) // role.processes_per_node,
                     working_directory=record.spec.working_directory,
                     environment=record.spec.environment,
                     checkpoint_directory=record.spec.checkpoint_directory,
@@ -165,6 +167,13 @@ def _homes(role: Role, pin: Pin) -> tuple[str, ...]:
     if role.name == "training":
         return pin.nodes(PoolKind.TRAINING)
     return pin.nodes(PoolKind.ROLLOUT)[:1]
+
+
+def _host_bytes(role: Role, spec: JobSpec) -> int:
+    """Host memory that a role may keep state in on a node; 0 for roles that keep none."""
+    memory = spec.host_memory
+    shares = {"rollout": memory.rollout_bytes, "training": memory.training_bytes}
+    return shares.get(role.name, sum(shares.values()) if role.name == "run" else 0)
 
 
 def _role_slots(role: Role, pin: Pin, node: str) -> tuple[Slot, ...]:
@@ -200,13 +209,16 @@ def _admit(state: ClusterState, record: JobRecord, decision: Decision) -> AdmitJ
     )
 
 
-def _delays(state: ClusterState, first: JobRecord, later: JobRecord, candidate: Candidate) -> bool:
-    """Whether taking the candidate for a later job would move the expected start of the first in the queue."""
-    assert candidate.pin is not None
+def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: Decision) -> bool:
+    """Whether the placement of a later job would move the expected start of the first in the queue."""
+    candidate, slowdowns = decision.chosen, decision.slowdowns
+    assert candidate is not None and candidate.pin is not None
     trial = copy.deepcopy(state)
     record = trial.jobs[later.spec.name]
     record.pin, record.group, record.admitted_at = candidate.pin, candidate.group.name, state.now
     record.state = JobState.STARTING
+    for name, slowdown in slowdowns.items():
+        trial.jobs[name].predicted_slowdown = slowdown
     fold_group(trial, candidate.group)
     return _expected_start(trial, first) > _expected_start(copy.deepcopy(state), first)
 

@@ -24,7 +24,8 @@ def observe(record: JobRecord, event: PermitRequested | PhaseEnded | PhaseMeasur
             measured.training_us = max(measured.training_us, body)
         case PhaseKind.SYNC:
             measured.sync_us = max(measured.sync_us, body)
-    measured.waited_us += report.wait_us + report.restore_us + report.save_us
+    waited = report.wait_us + report.restore_us + report.save_us
+    measured.waited_us[str(event.phase)] = max(measured.waited_us.get(str(event.phase), 0), waited)
 
 
 def learned(record: JobRecord, event: PermitRequested) -> PhaseProfile | None:
@@ -41,7 +42,7 @@ def learned(record: JobRecord, event: PermitRequested) -> PhaseProfile | None:
     mean = sum(rollouts) / len(rollouts)
     deviation = (sum((value - mean) ** 2 for value in rollouts) / len(rollouts)) ** 0.5
     others = [
-        end - one.requested_at - one.rollout_us - one.training_us - one.sync_us - one.waited_us
+        end - one.requested_at - one.rollout_us - one.training_us - one.sync_us - sum(one.waited_us.values())
         for one, end in zip(whole, ends, strict=True)
     ]
     return PhaseProfile(

@@ -59,7 +59,7 @@ class Rotation:
         self.state.stalled.pop(event.job, None)
         if event.phase is not PhaseKind.LOADING:
             for slot in slots:
-                self._join(str(slot), event.job)
+                self._join(str(slot), event)
 
     def phase_ended(self, event: PhaseEnded) -> Permit | None:
         """Fold one rank's end of a phase; the permit, if this was its last rank. A stale token changes nothing."""
@@ -102,10 +102,11 @@ class Rotation:
             if left.grant.job == command.job and left.grant.token == command.token:
                 left.vacating = True
 
-    def last_turn_over(self, job: str, slots: tuple[Slot, ...]) -> None:
-        """Fold the end of a job's last phase on slots: it will not ask for them again, nobody needs to wait for it."""
-        for slot in slots:
-            _leave(self.state.rings.get(str(slot), []), job)
+    def last_turn_over(self, grant: GrantPermit) -> None:
+        """Fold the end of a job's last phase in a pool: nobody needs to wait for it there, unless it asks again."""
+        if not any(one.job == grant.job and one.pool is grant.pool for one in self.state.waiting):
+            for slot in grant.slots:
+                _leave(self.state.rings.get(str(slot), []), grant.job)
 
     def silence(self, job: str) -> None:
         """Fold a job's end: it asks for nothing and has no turn. What it occupies stays until death is confirmed."""
@@ -128,6 +129,12 @@ class Rotation:
                 left.grant = _without_node(left.grant, node)
                 if not left.grant.slots:
                     self.state.lingering.remove(left)
+
+    def remove(self, job: str) -> None:
+        """Fold the end of an attempt: nothing of it is left, or it is on nodes that are gone."""
+        self.silence(job)
+        self.state.permits.pop(job, None)
+        self.state.lingering = [left for left in self.state.lingering if left.grant.job != job]
 
     def front_watched(self, job: str, since: int) -> None:
         """Fold the start of a front's patience."""
@@ -199,24 +206,24 @@ class Rotation:
         """Cold starts first (they happen once), then the longest waiting."""
         return sorted(self.state.waiting, key=lambda r: (r.phase is not PhaseKind.LOADING, r.at, r.job))
 
-    def _join(self, slot: str, job: str) -> None:
+    def _join(self, slot: str, request: PermitRequested) -> None:
         ring = self.state.rings.setdefault(slot, [])
-        if job in ring:
-            return
-        ring.insert(self._place(ring, job), job)
+        if request.job not in ring:
+            ring.insert(self._place(ring, request), request.job)
 
-    def _place(self, ring: list[str], job: str) -> int:
+    def _place(self, ring: list[str], request: PermitRequested) -> int:
         """Where a newcomer goes, so that all rings keep the group's cyclic order: after its nearest predecessor.
 
         A predecessor that has just had its turn stands at the end of the ring: then it is the newcomer's turn.
         """
         order = self.state.group.members
-        place = order.index(job)
+        place = order.index(request.job)
         before = next((name for name in reversed(order[:place]) if name in ring), None)
         if before is None:
             return next((ring.index(name) for name in order[place + 1 :] if name in ring), len(ring))
         behind = ring.index(before) + 1
-        return 0 if behind == len(ring) and before not in self._waiting_jobs() else behind
+        is_next = not any(one.job == before and one.pool is request.pool for one in self.state.waiting)
+        return 0 if behind == len(ring) and is_next else behind
 
     def _has_turn(self, request: PermitRequested, slots: tuple[Slot, ...]) -> bool:
         if request.phase is PhaseKind.LOADING:
@@ -225,16 +232,27 @@ class Rotation:
         return fronts == {request.job} or self._everybody_waits(request)
 
     def _everybody_waits(self, request: PermitRequested) -> bool:
-        """No turn can come: nobody holds a permit, and all who are in a ring wait. The longest waiting may go."""
-        in_rings = {job for ring in self.state.rings.values() for job in ring}
-        if self.state.permits or in_rings - self._waiting_jobs():
+        """No turn can come among jobs linked by shared rings: none holds a permit, and all wait.
+
+        Rings of jobs with several slots can come to contradict one another; then the longest waiting goes first.
+        """
+        linked = self._linked(request.job)
+        if linked & self.state.permits.keys() or linked - self._waiting_jobs():
             return False
+        asking = [one for one in self._in_order() if one.job in linked and one.phase is not PhaseKind.LOADING]
         fronts_can_go = any(
-            all(self.state.rings[str(slot)][:1] == [other.job] for slot in self._ring_slots(other.job, other.pool))
-            for other in self.state.waiting
-            if other.phase is not PhaseKind.LOADING
+            all(self.state.rings[slot][0] == one.job for slot in self._ring_slots(one.job, one.pool)) for one in asking
         )
-        return not fronts_can_go and self._in_order()[0] == request
+        return not fronts_can_go and asking[0] == request
+
+    def _linked(self, job: str) -> set[str]:
+        """The job and all that it shares a ring with, also through others."""
+        linked = {job}
+        while True:
+            more = {name for ring in self.state.rings.values() if linked & set(ring) for name in ring}
+            if more <= linked:
+                return linked
+            linked |= more
 
     def _ring_slots(self, job: str, pool: PoolKind) -> list[str]:
         nodes = self.state.group.rollout_nodes if pool is PoolKind.ROLLOUT else self.state.group.training_nodes

@@ -150,8 +150,9 @@ class Scheduler:
             case PhaseEnded():
                 permit = rotation.phase_ended(event)
                 profiling.observe(record, event)
-                if permit is not None and event.iteration + 1 == record.spec.iterations:
-                    rotation.last_turn_over(event.rank.job, permit.grant.slots)
+                is_last = event.phase is not PhaseKind.LOADING and event.iteration + 1 == record.spec.iterations
+                if permit is not None and is_last:
+                    rotation.last_turn_over(permit.grant)
                 if event.phase is PhaseKind.TRAINING and not event.failed:
                     record.iterations_done = max(record.iterations_done, event.iteration + 1)
             case PhaseMeasured():
@@ -220,6 +221,8 @@ class Scheduler:
             name, attempt = record.spec.name, record.attempt
             yield ChangeJobState(job=name, attempt=attempt, state=JobState.CANCELLED, reason="cancelled in the queue")
             yield from placement.place_queue(self.state)
+        elif record.ending is not None:
+            yield lifecycle.change_of_end(record, JobState.CANCELLED, "cancelled")
         else:
             yield from lifecycle.end(record, JobState.CANCELLED, "cancelled")
 
@@ -345,8 +348,10 @@ class Scheduler:
                 placement.fold_start(self.state, command)
             case ChangeJobState():
                 rotation = self._rotation_of(self.state.jobs[command.job])
-                if command.state is JobState.STOPPING and rotation is not None:
+                if rotation is not None and command.state is JobState.STOPPING:
                     rotation.silence(command.job)
+                elif rotation is not None and command.state is not JobState.RUNNING:
+                    rotation.remove(command.job)
                 lifecycle.fold_state(self.state, command)
             case GrantPermit():
                 self.state.tokens = command.token.counter

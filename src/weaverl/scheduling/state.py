@@ -63,7 +63,7 @@ class IterationRecord(msgspec.Struct):
     """Measured seconds of an iteration, while the profile is learned."""
 
     requested_at: int = 0
-    waited_us: int = 0
+    waited_us: dict[str, int] = {}
     rollout_us: int = 0
     training_us: int = 0
     sync_us: int = 0

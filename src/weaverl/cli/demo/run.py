@@ -5,7 +5,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weaverl.cli.cluster import bring_up, take_down
 from weaverl.cli.demo.outcome import (
     DemoOutcome,
     Result,
@@ -26,6 +24,7 @@ from weaverl.cli.demo.outcome import (
 )
 from weaverl.cli.demo.plan import DemoJobPlan, DemoPlan
 from weaverl.cli.live_timeline import header_jobs
+from weaverl.cli.own_cluster import own_cluster
 from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
 from weaverl.control.log_tail import last_lines
@@ -52,7 +51,7 @@ _SOLO, _WOVEN = 1, 2
 def run_demo(plan: DemoPlan, console: Console) -> DemoOutcome:
     """Run everything, write the report, and leave no process behind, whatever happens."""
     plan.out.mkdir(parents=True, exist_ok=True)
-    with _own_cluster(plan) as (home, client), _bars(console) as bars:
+    with own_cluster(plan.cluster, "weaverl-demo-") as (home, client), _bars(console) as bars:
         for job in plan.jobs:
             _run(plan, client, bars, [plan.spec(job, "solo", None)], "alone", _SOLO)
         facts = _facts(home)
@@ -116,22 +115,6 @@ def _report(plan: DemoPlan, facts: list[Fact], predicted: float, limit: float) -
 
 
 _RUNS = ("solo", "woven", "plain")
-
-
-@contextmanager
-def _own_cluster(plan: DemoPlan) -> Iterator[tuple[Home, Client]]:
-    """A cluster in a directory of its own, which ends with this block, or with this process if it is killed."""
-    directory = Path(tempfile.mkdtemp(prefix="weaverl-demo-"))
-    home = Home(directory)
-    try:
-        bring_up(home, plan.cluster, while_alive=os.getpid())
-        record = home.require_head()
-        yield home, Client(connect(record.access))
-    finally:
-        record_now = home.head()
-        if record_now is not None:
-            take_down(home, record_now, patience_seconds=5.0)
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _run(plan: DemoPlan, client: Client, bars: Progress, specs: list[JobSpec], title: str, attempt: int) -> None:

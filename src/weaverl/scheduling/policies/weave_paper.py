@@ -35,7 +35,7 @@ def _shared(state: ClusterState, spec: JobSpec, group: Group) -> Iterator[Candid
     yield _candidate(state, spec, group, rollout, training, "pack")
     if spec.placement is Placement.LOCAL:
         return
-    free = state.free_nodes(PoolKind.ROLLOUT)
+    free = _roomy(state, spec, PoolKind.ROLLOUT, state.free_nodes(PoolKind.ROLLOUT))
     needed = ceil(spec.rollout_gpus / max((node.num_devices for node in free), default=1))
     for added in range(1, min(needed, len(free)) + 1):
         kept = rollout if added < needed else []
@@ -123,15 +123,19 @@ def _choose(
     num_gpus: int,
     loads: dict[Slot, int],
 ) -> tuple[tuple[Slot, ...], str]:
-    """The least loaded devices on as few nodes as hold them, among nodes whose host memory holds the job."""
+    """The least loaded devices; among equals on the smallest node that holds all, where host memory holds the job."""
     lacking = {node.name: lacking_memory(state, spec, pool, node.name) for node in nodes}
-    roomy = [node for node in nodes if not lacking[node.name] and state.nodes[node.name].usable]
+    roomy = _roomy(state, spec, pool, nodes)
 
     def node_load(node: Node) -> int:
         return sum(loads.get(Slot(node.name, device), 0) for device in range(node.num_devices))
 
     chosen: list[Slot] = []
-    for node in sorted(roomy, key=lambda node: (node_load(node), node.name)):
+
+    def preference(node: Node) -> tuple[int, bool, int, str]:
+        return node_load(node), node.num_devices < num_gpus, node.num_devices, node.name
+
+    for node in sorted(roomy, key=preference):
         devices = sorted(range(node.num_devices), key=lambda d: (loads.get(Slot(node.name, d), 0), d))
         take = devices[: num_gpus - len(chosen)]
         chosen += [Slot(node.name, device) for device in sorted(take)]
@@ -139,6 +143,10 @@ def _choose(
             return tuple(chosen), ""
     refused = next((reason for reason in lacking.values() if reason), "")
     return (), refused or f"needs {num_gpus} {pool} devices, {len(chosen)} are to be had"
+
+
+def _roomy(state: ClusterState, spec: JobSpec, pool: PoolKind, nodes: list[Node]) -> list[Node]:
+    return [n for n in nodes if state.nodes[n.name].usable and not lacking_memory(state, spec, pool, n.name)]
 
 
 def _nodes(state: ClusterState, names: tuple[str, ...]) -> list[Node]:
