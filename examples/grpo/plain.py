@@ -95,7 +95,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="balanced")
     parser.add_argument("--iterations", type=int, help="instead of the preset's")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    present = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=present, help="cpu or cuda; cuda where there is one")
     parser.add_argument("--out", type=Path, required=True, help="folder for result.json")
     return parser.parse_args()
 

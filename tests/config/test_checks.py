@@ -80,15 +80,23 @@ def test_a_local_job_is_refused_on_cuda_nodes(job_with, cluster_with):
 
 def test_a_node_of_another_host_is_refused_by_the_machine_that_would_start_its_agent(cluster_with):
     with pytest.raises(SpecError, match="node r1: is on host far"):
-        check_local(cluster_with(*REMOTE))
+        check_local(cluster_with(*REMOTE), gpus=64)
+
+
+def test_gpus_and_memory_that_this_machine_lacks_are_refused(cluster_with):
+    with pytest.raises(SpecError, match="uses GPU 7, and this machine has 2 GPUs"):
+        check_local(cluster_with(), gpus=2)
+    vast = "  - {name: r1, pool: rollout, devices: 1, device_ids: [20], device_memory: 1Mi, host_memory: 900Ti}"
+    with pytest.raises(SpecError, match="host memory together, this machine has"):
+        check_local(cluster_with(vast), gpus=64)
 
 
 def test_a_cpu_that_this_machine_lacks_is_named(cluster_with):
     here = "  - {name: r1, pool: rollout, devices: 1, device_ids: [20], device_memory: 1Mi, host_memory: 1Gi"
     cluster = cluster_with(here + ', cpus: "1,7"}')
-    check_local(cluster, available={0, 1, 7})
+    check_local(cluster, available={0, 1, 7}, gpus=64)
     with pytest.raises(SpecError) as caught:
-        check_local(cluster, available={0, 1})
+        check_local(cluster, available={0, 1}, gpus=64)
     assert str(caught.value) == (
         "laptop: node r1: cpu 7 is not available on this machine: it has 0-1; change the node's cpus"
     )
@@ -98,6 +106,6 @@ def test_this_machine_is_asked_for_its_own_cpus(cluster_with):
     own = min(os.sched_getaffinity(0))
     node = f"  - {{name: r1, pool: rollout, host: localhost, devices: 1, device_ids: [20], cpus: [{own}], "
     memory = "device_memory: 1Mi, host_memory: 1Gi}"
-    check_local(cluster_with(node + memory))
+    check_local(cluster_with(node + memory), gpus=64)
     with pytest.raises(SpecError, match="cpu 8191 is not available on this machine"):
-        check_local(cluster_with(node.replace(f"[{own}]", "[8191]") + memory))
+        check_local(cluster_with(node.replace(f"[{own}]", "[8191]") + memory), gpus=64)

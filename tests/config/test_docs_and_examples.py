@@ -37,7 +37,15 @@ def test_the_whole_job_in_the_docs_shows_every_key():
     ("page", "keys"),
     [
         (JOB_PAGE, (*job_file.JOB_KEYS, *job_file.PROFILE_KEYS, *job_file.ROLE_KEYS)),
-        (CLUSTER_PAGE, (*cluster_file.CLUSTER_KEYS, *cluster_file.POOL_KEYS, *cluster_file.NODE_KEYS)),
+        (
+            CLUSTER_PAGE,
+            (
+                *cluster_file.CLUSTER_KEYS,
+                *cluster_file.STORE_KEYS,
+                *cluster_file.POOL_KEYS,
+                *cluster_file.NODE_KEYS,
+            ),
+        ),
     ],
 )
 def test_the_tables_of_the_docs_have_every_key_and_no_other(page, keys):

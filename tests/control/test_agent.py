@@ -139,7 +139,7 @@ def test_a_kill_that_the_agent_did_not_survive_is_confirmed_by_the_next(bench: B
 
 
 def test_a_start_that_waits_for_its_meeting_delays_no_beat_and_no_other_command(bench: Bench):
-    bench.command(bench.start("print('here')", role="rollout", master="driver"))
+    bench.command(bench.start("print('here')", role="training", master="rollout"))
     beats = set()
     begun = time.monotonic()
     while time.monotonic() - begun < 0.7:

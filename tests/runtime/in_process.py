@@ -114,6 +114,7 @@ class InProcessCluster:
             slots=start.slots,
             ledger=self.ledger,
             host_bytes=None,
+            prefix="weaverl:",
             master=("", 0),
             master_fd=None,
         )

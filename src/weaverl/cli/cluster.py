@@ -48,15 +48,16 @@ def up(cluster_file: Annotated[Path, typer.Argument(metavar="CLUSTER.yaml", show
 
 
 def down() -> None:
-    """Cancel all jobs and take the cluster down. Its history stays."""
+    """Cancel all jobs and take the cluster down. Logs and timeline stay."""
     home = Home()
     if home.head() is None and not home.processes():
         print(f"no cluster is up in {home.directory}")
         return
     with home.changing():
         cluster = home.read_cluster()
+        kept = _keep_timeline(home)
         take_down(home, home.head())
-    print(f"cluster {cluster.name} is down")
+    print(f"cluster {cluster.name} is down" + (f"; what ran: weaverl report {kept}" if kept else ""))
 
 
 def status(
@@ -173,6 +174,23 @@ def _await_ready(home: Home, cluster: Cluster, head_end: Callable[[], int | None
         if time.monotonic() > deadline:
             raise ClusterError(f"the cluster did not come up in {_UP_PATIENCE_SECONDS:.0f} s: see {home.logs}")
         time.sleep(0.05)
+
+
+def _keep_timeline(home: Home) -> Path | None:
+    """Write down who ran where, for when the store is gone; None if the log cannot be read."""
+    from weaverl.cli.live_timeline import live_timeline
+    from weaverl.reports.timeline_file import write_timeline
+
+    record = home.head()
+    if record is None:
+        return None
+    try:
+        header, timeline = live_timeline(connect(record.access, patience_seconds=2.0), record.cluster)
+    except ClusterError:
+        return None
+    path = home.directory / "timeline.jsonl"
+    write_timeline(path, header, timeline)
+    return path
 
 
 def _is_ready(home: Home, cluster: Cluster, since: float) -> bool:

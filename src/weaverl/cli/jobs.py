@@ -49,10 +49,11 @@ def submit(
 def logs(job: JobName, follow: Follow = False) -> None:
     """Show what a job's processes have written."""
     home = Home()
-    client = Client(connect(home.require_head().access))
-    known = _require_job(home, job)
-    if follow:
-        raise typer.Exit(_show(home, client, job, known.attempt))
+    if home.head() is not None or not home.job_logs(job):
+        client = Client(connect(home.require_head().access))
+        known = _require_job(home, job)
+        if follow:
+            raise typer.Exit(_show(home, client, job, known.attempt))
     for path, line in follow_logs(lambda: home.job_logs(job), lambda: True):
         print(f"{path.stem} | {line}")
 

@@ -27,12 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_complain(str(error), 2))
     except ClusterError as error:
         sys.exit(_complain(str(error), 1))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        sys.exit(_complain(f"{error.filename}: {error.strerror}; give a path that can be used", 2))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; what is left in the buffer has nobody to go to
+    except OSError as error:
+        sys.exit(_complain(f"{error.filename or 'a file'}: {error.strerror}; give a path that can be used", 2))
     sys.exit(0)
 
 

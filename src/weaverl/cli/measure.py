@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from weaverl.cli.outputs import check_writable
 from weaverl.errors import UsageError
 
 
@@ -33,6 +34,7 @@ def demo(
         raise UsageError(f"--jobs is {jobs}: the demo weaves 2 or 3")
     if iterations < 3:
         raise UsageError(f"--iterations is {iterations}: a job needs 3 or more, two of them are its profile")
+    check_writable(as_json)
     quiet = as_json is not None and str(as_json) == "-"
     plan = DemoPlan.of(mix=mix, num_jobs=jobs, iterations=iterations, tiny=tiny, out=out.absolute())
     outcome = run_demo(plan, console_for(sys.stderr if quiet else sys.stdout))
@@ -44,4 +46,6 @@ def demo(
     else:
         print_demo(outcome.report, console_for(sys.stdout))
         print(f"report: {plan.out / 'report.html'}")
-    raise typer.Exit(0 if outcome.report.bit_equal else 1)
+    for failure in outcome.failures():
+        print(f"weaverl: {failure}", file=sys.stderr)
+    raise typer.Exit(1 if outcome.failures() else 0)

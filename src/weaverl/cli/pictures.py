@@ -63,7 +63,7 @@ def report(
         file = read_timeline(source)
     else:
         raise UsageError(f"{source} does not exist: give a timeline file or a folder of observe mode")
-    out.write_text(run_page(file, title=str(source or "live cluster")))
+    out.write_text(run_page(file, title=str(source or file.header.cluster.name)))
     print(f"wrote {out}")
     if source is not None and source.is_dir():
         _print_profiles(file)

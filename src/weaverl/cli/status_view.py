@@ -29,7 +29,7 @@ def print_status(status: ClusterStatus, stream: TextIO) -> None:
         nodes.add_row(node.name, node.pool, node.state, node.group or "", node.doing, memory)
     console.print(nodes)
     jobs = Table(title=f"{len(status.jobs)} jobs", title_justify="left")
-    for title in ("job", "state", "group", "iterations", "slowdown", "doing", "reason"):
+    for title in ("job", "state", "group", "iterations", "predicted slowdown", "doing", "reason"):
         jobs.add_column(title)
     for job in status.jobs:
         jobs.add_row(*_cells(job))

@@ -1,6 +1,8 @@
 """What can be refused before anything runs: a job that never fits, a cluster that this machine is not."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Collection, Iterable
 
 from weaverl.config.cluster_file import THIS_HOST
@@ -20,20 +22,47 @@ def check_job_fits(job: JobSpec, cluster: Cluster) -> None:
         _check_one_host(job, cluster)
 
 
-def check_local(cluster: Cluster, available: Collection[int] | None = None) -> None:
-    """Raise SpecError if a node is on another host, or names a CPU that this process may not use.
+def check_local(cluster: Cluster, available: Collection[int] | None = None, gpus: int | None = None) -> None:
+    """Raise SpecError if this machine cannot be the cluster: other hosts, or CPUs, GPUs or memory that it lacks.
 
-    ``available`` is the CPUs to check against; by default those of this process.
+    ``available`` are the CPUs to check against, ``gpus`` the number of GPUs; by default this process's own.
     """
+    _check_memory(cluster)
     here = os.sched_getaffinity(0) if available is None else available
     for node in cluster.nodes:
         if node.host != THIS_HOST:
             problem = f"is on host {node.host}, and agents are started on this machine only"
             raise SpecError(f"{cluster.name}: node {node.name}: {problem}; leave out the key host, or the node")
-        missing = [cpu for cpu in node.cpus if cpu not in here] if node.host == THIS_HOST else []
+        if node.accelerator == "cuda":
+            _check_devices(cluster, node, num_gpus() if gpus is None else gpus)
+        missing = [cpu for cpu in node.cpus if cpu not in here]
         if missing:
             problem = f"cpu {format_cpus(missing)} is not available on this machine: it has {format_cpus(here)}"
             raise SpecError(f"{cluster.name}: node {node.name}: {problem}; change the node's cpus")
+
+
+def num_gpus() -> int:
+    """CUDA devices of this machine, as its driver lists them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def _check_devices(cluster: Cluster, node: Node, present: int) -> None:
+    wanted = max(node.device_ids, default=node.num_devices - 1) + 1
+    if wanted > present:
+        problem = f"uses GPU {wanted - 1}, and this machine has {present} GPUs"
+        raise SpecError(f"{cluster.name}: node {node.name}: {problem}; change device_ids, or accelerator to cpu")
+
+
+def _check_memory(cluster: Cluster) -> None:
+    asked = sum(node.host_memory_bytes for node in cluster.nodes)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if asked > present:
+        problem = f"its nodes have {asked / 2**30:.1f} GiB of host memory together, this machine has"
+        raise SpecError(f"{cluster.name}: {problem} {present / 2**30:.1f} GiB; lower host_memory")
 
 
 def _check_gpus(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from weaverl.channel.url import parse_url
 from weaverl.config.cpu_sets import cpu_set
 from weaverl.config.document import Node as YamlNode
 from weaverl.config.document import Place, file_label, parse_document, read_text, show
 from weaverl.config.units import Rounding
 from weaverl.config.values import Section, choice, integer, list_of, memory, name, number, seconds, text
-from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, SwitchCost
+from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, StoreAddress, SwitchCost
+from weaverl.errors import UsageError
 
-CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "nodes")
+CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "store", "nodes")
+STORE_KEYS = ("url", "password_file")
 POOL_KEYS = ("gpu", "usd_per_gpu_hour")
 NODE_KEYS = (
     "name",
@@ -60,7 +63,30 @@ def parse_cluster(content: str, *, file: str = "CLUSTER.yaml") -> Cluster:
         nodes=nodes,
         switch=section.optional("switch", _switch, SwitchCost()),
         usable_host_memory=section.optional("usable_host_memory", number(at_least=0, at_most=1, or_equal=False), 0.9),
+        store=section.optional("store", _store, None),
     )
+
+
+def _store(node: YamlNode) -> StoreAddress:
+    section = Section(node, STORE_KEYS)
+    return StoreAddress(
+        url=section.required("url", _store_url), password_file=section.optional("password_file", _file, None)
+    )
+
+
+def _store_url(node: YamlNode) -> str:
+    try:
+        parse_url(text(node))
+    except UsageError as error:
+        raise node.place.refuse(str(error)) from error
+    return text(node)
+
+
+def _file(node: YamlNode) -> str:
+    path = Path(text(node)).expanduser()
+    if not path.is_file():
+        raise node.place.refuse(f"no such file, {show(text(node))}: make it, or correct the path")
+    return str(path.absolute())
 
 
 def _pool(node: YamlNode, kind: PoolKind) -> Pool:

@@ -265,7 +265,8 @@ def _event_of(end: RankEnd, node: str) -> StartFailed | ProcessExited:
     rank: RankId = end.started.rank
     if end.start_error:
         return StartFailed(rank=rank, node=node, reason=end.start_error)
-    return ProcessExited(rank=rank, node=node, exit_code=end.exit_code, last_lines=last_lines(Path(end.started.log)))
+    words = last_lines(Path(end.started.log)) or ("(it wrote nothing; `weaverl logs` shows the other ranks)",)
+    return ProcessExited(rank=rank, node=node, exit_code=end.exit_code, last_lines=words)
 
 
 def _readable(entry: Entry) -> AnyCommand | None:

@@ -23,7 +23,7 @@ _REPLY_PATIENCE_SECONDS = 15.0
 def connect(access: StoreAccess, patience_seconds: float = 5.0) -> RedisStore:
     """The store of a cluster."""
     password = Path(access.password_file).read_text() if access.password_file else None
-    return RedisStore.from_url(access.url, password=password, patience_seconds=patience_seconds)
+    return RedisStore.from_url(access.url, password=password, prefix=access.prefix, patience_seconds=patience_seconds)
 
 
 class Client:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 
 from weaverl.channel.valkey_server import ValkeyServer
+from weaverl.control.client import connect
 from weaverl.control.home import HEAD, HeadRecord, Home
 from weaverl.control.log_tail import last_lines
 from weaverl.control.processes import MARK, ProcessId, kill_marked, reap_orphans, start
@@ -83,7 +84,7 @@ class Head:
     def __init__(self, home: Home, environment: Mapping[str, str]) -> None:
         self._home = home
         self._cluster = home.read_cluster()
-        self._server = ValkeyServer(home.store)
+        self._server = ValkeyServer(home.store) if self._cluster.store is None else None
         self._store_due = 0.0
         # Controller and agents do not use the slots' CPUs' thread pools: one thread each.
         mine = {**environment, "WEAVERL_HOME": str(home.directory), "OMP_NUM_THREADS": "1"}
@@ -97,8 +98,7 @@ class Head:
         child cannot run.
         """
         self._home.hold(HEAD)
-        self._server.start()
-        access = StoreAccess(self._server.url, str(self._home.write_password(self._server.password)))
+        access = self._open_store()
         self._home.write_head(HeadRecord(ProcessId.of_self(), self._cluster, access))
         while not stop.is_set():
             self._ensure_store()
@@ -108,8 +108,19 @@ class Head:
             stop.wait(_CHECK_SECONDS)
         end_cluster(self._home)
 
+    def _open_store(self) -> StoreAccess:
+        """Start the cluster's own server, or see that the one it was given can be used."""
+        if self._server is not None:
+            self._server.start()
+            return StoreAccess(self._server.url, str(self._home.write_password(self._server.password)))
+        given = self._cluster.store
+        assert given is not None
+        access = StoreAccess(given.url, given.password_file, f"weaverl:{self._cluster.name}:")
+        connect(access).identity()
+        return access
+
     def _ensure_store(self) -> None:
-        if self._server.alive() or time.monotonic() < self._store_due:
+        if self._server is None or self._server.alive() or time.monotonic() < self._store_due:
             return
         logger.warning("the store does not run; starting it")
         try:

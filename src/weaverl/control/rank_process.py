@@ -27,6 +27,7 @@ class StoreAccess(msgspec.Struct, frozen=True):
 
     url: str
     password_file: str | None = None
+    prefix: str = "weaverl:"
 
 
 def mark_of(cluster: str, node: str, job: str, attempt: int) -> str:
@@ -95,6 +96,7 @@ def environment_of(
     environment |= {
         MARK: f"{mark_of(cluster, node.name, rank.job, rank.attempt)}{rank.role}/{rank.rank}",
         "WEAVERL_URL": access.url,
+        "WEAVERL_PREFIX": access.prefix,
         "WEAVERL_JOB": rank.job,
         "WEAVERL_ATTEMPT": str(rank.attempt),
         "WEAVERL_ROLE": rank.role,

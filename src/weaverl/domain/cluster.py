@@ -56,6 +56,13 @@ class SwitchCost(msgspec.Struct, frozen=True, kw_only=True):
     training_seconds: float = 0.0
 
 
+class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """A Redis or Valkey server that others run. Without one, the cluster brings its own."""
+
+    url: str
+    password_file: str | None = None
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a cluster file says."""
 
@@ -65,6 +72,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     switch: SwitchCost = SwitchCost()
     usable_host_memory: float = 0.9
+    store: StoreAddress | None = None
 
     def __post_init__(self) -> None:
         assert len({node.name for node in self.nodes}) == len(self.nodes), "node names are unique"

@@ -43,7 +43,7 @@ DEFINITIONS = (
     ("Dollars", "Devices provisioned × hours × the cluster file's price per GPU-hour."),
     (
         "Moved, sync, hand-overs",
-        "State restored to and saved from devices; weights sent to the rollout side; "
+        "State saved from devices to make room, cold starts left out; weights sent to the rollout side; "
         "permits that went to another job than the slot's last one.",
     ),
 )

@@ -20,6 +20,7 @@ class RankEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """A rank started by an agent."""
 
     url: str
+    prefix: str
     password: str | None
     rank: RankId
     world_size: int
@@ -47,6 +48,7 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
     read = _Reader(environment)
     return RankEnvironment(
         url=environment["WEAVERL_URL"],
+        prefix=environment.get("WEAVERL_PREFIX", "weaverl:"),
         password=read.optional("WEAVERL_PASSWORD_FILE", _password),
         rank=RankId(
             read.required("WEAVERL_JOB", str),

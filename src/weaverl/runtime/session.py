@@ -238,7 +238,7 @@ def _observer(environment: RankEnvironment | None) -> Observer:
 
 def _woven(environment: RankEnvironment) -> Job:
     _refuse_child(environment)
-    store = RedisStore.from_url(environment.url, password=environment.password)
+    store = RedisStore.from_url(environment.url, password=environment.password, prefix=environment.prefix)
     return Job(environment, Permitted(store, environment, nodes_of(store, environment.slots)))
 
 

@@ -19,7 +19,6 @@ class DemoOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     report: DemoReport
     model_limit: float
-    extra: dict[str, object] = {}
 
     def to_json_dict(self) -> dict[str, object]:
         """The keys of the measuring command, and more.
@@ -27,18 +26,28 @@ class DemoOutcome(msgspec.Struct, frozen=True, kw_only=True):
         ``predicted_error`` is the measured ratio over the predicted one divided by interference, minus 1.
         """
         figures = self.report.to_json_dict()
-        measured = figures["throughput_ratio"]
+        measured = self.report.figures().throughput_ratio
         mean = mean_interference(self.report)
-        error = None if measured is None else float(str(measured)) * mean / self.report.predicted_ratio - 1
-        limit = None if measured is None else float(str(measured)) / self.model_limit
+        error = None if measured is None else measured * mean / self.report.predicted_ratio - 1
+        limit = None if measured is None else measured / self.model_limit
         return {
             **figures,
             "interference_mean": mean,
             "predicted_error": error,
             "model_limit": self.model_limit,
             "limit_fraction": limit,
-            **self.extra,
         }
+
+    def failures(self) -> list[str]:
+        """What the demo promises and this run did not keep."""
+        figures = self.report.figures()
+        slowdowns = {job.name: figures.job(job.name).slowdown for job in self.report.jobs}
+        broken = [
+            f"{job.name} was slowed to {slowdowns[job.name]:.2f}x, its SLO is {job.slo:.2f}x"
+            for job in self.report.jobs
+            if (slowdowns[job.name] or 0.0) > job.slo
+        ]
+        return broken if self.report.bit_equal else [*broken, "the runs did not give the same bits"]
 
 
 def mean_interference(report: DemoReport) -> float:
@@ -73,8 +82,8 @@ def measured_durations(timeline: Timeline, *, with_switches: bool) -> list[Durat
 def modelled_makespan(pins: Mapping[str, Pin], durations: Mapping[str, list[Durations]], switches: Switches) -> float:
     """Seconds that the round model gives for jobs woven with these times, in the order given."""
     members = [Member(name, pins[name], durations[name][0]) for name in durations]
-    count: Callable[[str], int] = lambda name: len(durations[name])  # noqa: E731
-    phases = simulate(members, count, lambda name, turn: durations[name][turn], switches)
+    counts = {name: len(times) for name, times in durations.items()}
+    phases = simulate(members, counts.__getitem__, lambda name, turn: durations[name][turn], switches)
     last = max(
         phase.end_us + durations[phase.job][phase.iteration].sync_us for phase in phases if phase.pool == "training"
     )

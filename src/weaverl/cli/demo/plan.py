@@ -2,13 +2,12 @@
 
 import importlib.resources
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from weaverl.config.checks import num_gpus
 from weaverl.config.cluster_file import load_cluster
 from weaverl.config.job_file import load_job
 from weaverl.domain.cluster import Cluster
@@ -51,7 +50,7 @@ class DemoPlan(msgspec.Struct, frozen=True):
             for seed, (preset, slo) in enumerate(zip(presets, slos, strict=True))
         )
         examples = example_folder()
-        cluster = cluster_of_this_machine(examples, _num_gpus(), sorted(os.sched_getaffinity(0)))
+        cluster = cluster_of_this_machine(examples, num_gpus(), sorted(os.sched_getaffinity(0)))
         return cls(jobs, iterations, cluster, examples, out)
 
     def spec(self, job: DemoJobPlan, run: str, profile: PhaseProfile | None) -> JobSpec:
@@ -111,12 +110,3 @@ def cluster_of_this_machine(examples: Path, num_gpus: int, cpus: Sequence[int]) 
     pinned = zip(cluster.nodes, cpus, strict=False)
     nodes = tuple(msgspec.structs.replace(node, cpus=(cpu,)) for node, cpu in pinned)
     return msgspec.structs.replace(cluster, nodes=nodes)
-
-
-def _num_gpus() -> int:
-    """CUDA devices of this machine, as its driver lists them."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return 0
-    listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -125,6 +125,7 @@ def _run(plan: DemoPlan, client: Client, bars: Progress, specs: list[JobSpec], t
     names = set(tasks)
     while True:
         found = {job.name: job for job in _statuses(client) if job.name in names and job.attempt == attempt}
+        _refuse_queued(found.values())
         for name, job in found.items():
             bars.update(tasks[name], completed=job.iterations_done, doing=job.doing or str(job.state))
         if len(found) == len(names) and all(job.state in ENDED for job in found.values()):
@@ -133,6 +134,14 @@ def _run(plan: DemoPlan, client: Client, bars: Progress, specs: list[JobSpec], t
     for job in found.values():
         if job.state is not JobState.FINISHED:
             raise ClusterError("\n  | ".join((f"{job.name} {job.state}: {job.reason}", *job.last_lines)))
+
+
+def _refuse_queued(jobs: Iterable[JobStatus]) -> None:
+    """The demo compares jobs that run together: one that has to wait would spoil the comparison in silence."""
+    for job in jobs:
+        if job.state is JobState.QUEUED and job.verdicts:
+            reasons = "; ".join(f"{verdict.kind}: {verdict.refused}" for verdict in job.verdicts)
+            raise ClusterError(f"{job.name} was not admitted beside the others ({reasons}): a noisy machine? run again")
 
 
 def _statuses(client: Client) -> tuple[JobStatus, ...]:

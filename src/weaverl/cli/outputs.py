@@ -1,0 +1,15 @@
+"""Files that a command will write, looked at before the work begins."""
+
+from pathlib import Path
+
+from weaverl.errors import UsageError
+
+
+def check_writable(path: Path | None) -> None:
+    """Raise UsageError if a file cannot be put there; ``-`` and nothing are standard output."""
+    if path is None or str(path) == "-":
+        return
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give a file")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path.absolute().parent} is not a folder: make it first, or give another path")
