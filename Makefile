@@ -13,7 +13,7 @@ help:  ## say what there is
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "weaverl needs Python 3.11 or newer, %s is %d.%d; say which: make PYTHON=python3.11" % (sys.executable, *v[:2]))'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,torch,plots,dev]'
 	touch $@
 
 install: $(STAMP)  ## make the environment

@@ -1,0 +1,55 @@
+"""What the hardware costs and how long it takes: the evaluation protocol's constants, each of them a parameter.
+
+The defaults are those of the published testbed (WEAVE, OSDI 2026, sections 2 and 6): H20 rollout and H800 training
+nodes, 20 Gbps between the pools, warm starts linear in model size from 7B to 70B.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class LinkSharing(StrEnum):
+    """Whether each pair of nodes has the slow link's rate to itself, or all syncs share one link."""
+
+    PER_NODE = "per_node"
+    SHARED = "shared"
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters of a simulated cluster, printed with every result. Seconds, gigabits a second, GiB, dollars.
+
+    ``tail_*``: past ``rollout_p80`` the tail is held on ``tail_devices`` of the job's rollout devices, lasts
+    ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
+    slowdowns of a phase on the other pool's GPUs.
+    """
+
+    rollout_usd_per_gpu_hour: float = 1.85
+    training_usd_per_gpu_hour: float = 5.28
+    gpus_per_node: int = 8
+    node_host_gib: float = 1536.0
+    usable_host_memory: float = 0.9
+    max_nodes_per_pool: int | None = None
+    link_gbps: float = 20.0
+    link_sharing: LinkSharing = LinkSharing.PER_NODE
+    sync_overhead: float = 1.15
+    rollout_switch_seconds: tuple[float, float] = (0.9, 1.9)
+    training_switch_seconds: tuple[float, float] = (4.1, 5.9)
+    cold_start_seconds: tuple[float, float] = (80.0, 135.8)
+    colocated_rollout: float = 1.10
+    gavel_training: float = 6.7
+    tail_migration: bool = True
+    tail_devices: float = 0.25
+    tail_stretch: float = 1.05
+    tail_move_seconds: float = 1.0
+
+
+def for_model(seconds: tuple[float, float], model_billions: float) -> float:
+    """A duration given at 7B and at 70B, linear in model size between and beyond, never below 0."""
+    at_7b, at_70b = seconds
+    return max(at_7b + (at_70b - at_7b) * (model_billions - 7.0) / 63.0, 0.0)
+
+
+def sync_seconds(costs: Costs, gib: float) -> float:
+    """Time for one copy of the weights over the slow link alone: ``gib x 8 x 1.0737 / gbps x overhead``."""
+    return gib * 8 * 1.073741824 / costs.link_gbps * costs.sync_overhead
