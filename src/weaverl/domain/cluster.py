@@ -64,7 +64,10 @@ class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a cluster file says."""
+    """Everything a cluster file says.
+
+    ``rollout_on_training`` and ``training_on_rollout``: how many times as long a phase takes on the other pool's GPUs.
+    """
 
     name: str
     rollout: Pool
@@ -72,6 +75,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     switch: SwitchCost = SwitchCost()
     usable_host_memory: float = 0.9
+    rollout_on_training: float = 1.10
+    training_on_rollout: float = 6.7
     store: StoreAddress | None = None
 
     def __post_init__(self) -> None:

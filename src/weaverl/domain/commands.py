@@ -90,7 +90,8 @@ class StartRank(Command, frozen=True, kw_only=True, tag=True):
 class GrantPermit(Command, frozen=True, kw_only=True, tag=True):
     """All ranks of the role may run the phase on the slots.
 
-    ``vacate``: somebody else waits for the slots, so state leaves them at the end of the phase.
+    ``vacate``: somebody else waits for the slots, so state leaves them at the end of the phase. ``later``: slots
+    that another job's tail still holds; a ``WidenPermit`` follows when they come free.
     """
 
     job: str
@@ -103,6 +104,29 @@ class GrantPermit(Command, frozen=True, kw_only=True, tag=True):
     slots: tuple[Slot, ...]
     ranks: int
     vacate: bool
+    later: tuple[Slot, ...] = ()
+
+
+class MoveTail(Command, frozen=True, kw_only=True, tag=True):
+    """The role's ranks move what is left of their rollout to the slots of ``keep`` and save what is on the others."""
+
+    job: str
+    attempt: int
+    role: str
+    token: Token
+    keep: tuple[Slot, ...]
+    ranks: int
+
+
+class WidenPermit(Command, frozen=True, kw_only=True, tag=True):
+    """Slots that the permit's grant had to leave to a tail are free: the rollout spreads over them."""
+
+    job: str
+    attempt: int
+    role: str
+    token: Token
+    slots: tuple[Slot, ...]
+    ranks: int
 
 
 class VacateSlot(Command, frozen=True, kw_only=True, tag=True):
@@ -157,6 +181,8 @@ AnyCommand = (
     | LearnProfile
     | StartRank
     | GrantPermit
+    | MoveTail
+    | WidenPermit
     | VacateSlot
     | RegroupJobs
     | KillJob

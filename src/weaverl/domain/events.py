@@ -6,7 +6,7 @@ Durations were measured by the process that ran them, on its monotonic clock.
 
 import msgspec
 
-from weaverl.domain.cluster import Node, PoolKind
+from weaverl.domain.cluster import Node, PoolKind, Slot
 from weaverl.domain.jobs import JobSpec, PhaseKind
 
 
@@ -129,6 +129,22 @@ class PhaseMeasured(Event, frozen=True, kw_only=True, tag=True):
     moved_bytes: int = 0
 
 
+class TailReached(Event, frozen=True, kw_only=True, tag=True):
+    """A rollout is down to its tail: it can go on on the slots of ``keep`` alone, if somebody wants the others."""
+
+    rank: RankId
+    token: Token
+    iteration: int
+    keep: tuple[Slot, ...]
+
+
+class TailMoved(Event, frozen=True, kw_only=True, tag=True):
+    """A rank has moved its tail: its slots under ``token`` that are not kept are clean."""
+
+    rank: RankId
+    token: Token
+
+
 class SlotVacated(Event, frozen=True, kw_only=True, tag=True):
     """A rank saved its lingering state to host memory; the slots it had under ``token`` are clean."""
 
@@ -178,6 +194,8 @@ AnyEvent = (
     | PermitRequested
     | PhaseEnded
     | PhaseMeasured
+    | TailReached
+    | TailMoved
     | SlotVacated
     | ProcessExited
     | StartFailed

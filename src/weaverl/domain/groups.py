@@ -22,12 +22,17 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Nodes of both pools and the jobs pinned among them, in rotation order. Groups share no node."""
+    """Nodes of both pools and the jobs pinned among them, in rotation order. Groups share no node.
+
+    ``quantum_us`` above 0: whole jobs take turns of that length on all their slots at once, instead of phases
+    (Gavel's time sharing).
+    """
 
     name: str
     rollout_nodes: tuple[str, ...]
     training_nodes: tuple[str, ...]
     members: tuple[str, ...]
+    quantum_us: int = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -22,11 +22,12 @@ class Placement(StrEnum):
     """How a job's phases map to pools.
 
     ``disaggregated``: roles on both pools. ``local``: one process; both pools are slots of one host, and state
-    follows the permit from slot to slot.
+    follows the permit from slot to slot. ``colocated``: all phases on the slots of one pool.
     """
 
     DISAGGREGATED = "disaggregated"
     LOCAL = "local"
+    COLOCATED = "colocated"
 
 
 class JobState(StrEnum):
@@ -62,6 +63,7 @@ class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of one iteration alone on warm nodes.
 
     ``rollout_max_seconds`` is the rollout when some response reaches the cap: what admission plans with.
+    ``*_switch_seconds`` is this job's own time to be restored and saved on a shared node; None: the cluster's.
     """
 
     rollout_max_seconds: float
@@ -70,6 +72,8 @@ class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     sync_seconds: float = 0.0
     other_seconds: float = 0.0
     rollout_cv: float = 0.0
+    rollout_switch_seconds: float | None = None
+    training_switch_seconds: float | None = None
 
 
 class HostMemory(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""The simulator: a clock, a heap and a world that carry out what the same scheduler decides that runs a live cluster."""
+"""The simulator: clock, heap and world that carry out what the scheduler of the live cluster decides."""
