@@ -16,6 +16,10 @@ class SpecError(UsageError):
     """A job or cluster file is malformed."""
 
 
+class TraceError(UsageError):
+    """A trace file is malformed, damaged or of another format."""
+
+
 class RefusedError(UsageError):
     """The controller refused a request as it stands (duplicate name, more GPUs than a pool has, ...)."""
 

@@ -1,0 +1,133 @@
+"""Our own trace schema, read strictly and written with fixed decimals: one row a job, times in seconds."""
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from weaverl.errors import TraceError
+from weaverl.simulation.traces.records import TraceJob
+from weaverl.simulation.traces.tables import Row, Table
+
+COLUMNS = (
+    "job_id",
+    "tenant",
+    "arrival_s",
+    "iterations",
+    "model_b",
+    "max_tokens",
+    "turns",
+    "rollout_gpus",
+    "training_gpus",
+    "rollout_max_s",
+    "rollout_mean_s",
+    "rollout_cv",
+    "rollout_p80",
+    "training_s",
+    "sync_gib",
+    "rollout_host_gib",
+    "training_host_gib",
+    "slo",
+    "rollout_growth",
+)
+_OPTIONAL = "rollout_growth"
+
+
+def read_jobs(lines: Iterable[str], source: str) -> list[TraceJob]:
+    """The jobs of a file in our schema, sorted stably by arrival.
+
+    Columns may come in any order; ``rollout_growth`` may be absent (1). All or nothing.
+
+    Raises:
+        TraceError: a missing, unknown or repeated column, a cell that is out of range, an id that is there twice.
+    """
+    table = Table(lines, source)
+    check_header(table.header, source)
+    jobs: list[TraceJob] = []
+    first_lines: dict[str, int] = {}
+    for row in table.rows():
+        job = _job(row)
+        first = first_lines.setdefault(job.job_id, row.line)
+        if first != row.line:
+            raise row.fault("job_id", f"{job.job_id} is the id of line {first} too: ids are unique")
+        jobs.append(job)
+    return sorted(jobs, key=lambda job: job.arrival_seconds)
+
+
+def check_header(header: Sequence[str], source: str) -> None:
+    """Refuse a header that lacks one of our columns or has one we do not know."""
+    missing = [name for name in COLUMNS if name not in header and name != _OPTIONAL]
+    unknown = [name for name in header if name not in COLUMNS]
+    if not missing and not unknown:
+        return
+    if len(header) <= 1:
+        raise TraceError(
+            f"{source}: 1 column found, expected {len(COLUMNS)} ({', '.join(COLUMNS[:3])}, ...), commas between"
+        )
+    problem = (
+        f"lacks column {', '.join(missing)}" if missing else f"has column {', '.join(unknown)} that we do not know"
+    )
+    raise TraceError(f"{source} {problem}: the columns of a trace are {','.join(COLUMNS)}")
+
+
+def write_jobs(jobs: Iterable[TraceJob], path: Path) -> None:
+    """Write a file in our schema, whole or not at all: the same jobs give the same bytes.
+
+    Six decimals: seconds to the simulated clock's microsecond.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="") as stream:
+            write_rows(jobs, stream)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_rows(jobs: Iterable[TraceJob], stream: TextIO) -> None:
+    """The header and the rows, to an open stream."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_cells(job) for job in jobs)
+
+
+def _cells(job: TraceJob) -> list[str]:
+    return [_cell(value) for value in msgspec.structs.astuple(job)]
+
+
+def _cell(value: str | int | float) -> str:
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _job(row: Row) -> TraceJob:
+    job = TraceJob(
+        job_id=row.text("job_id"),
+        tenant=row.text("tenant"),
+        arrival_seconds=row.number("arrival_s", at_least=0),
+        iterations=row.integer("iterations", at_least=1),
+        model_billions=row.number("model_b", above=0),
+        max_tokens=row.integer("max_tokens", at_least=1),
+        turns=row.integer("turns", at_least=1),
+        rollout_gpus=row.integer("rollout_gpus", at_least=1),
+        training_gpus=row.integer("training_gpus", at_least=1),
+        rollout_max_seconds=row.number("rollout_max_s", above=0),
+        rollout_mean_seconds=row.number("rollout_mean_s", above=0),
+        rollout_cv=row.number("rollout_cv", at_least=0),
+        rollout_p80=row.number("rollout_p80", above=0),
+        training_seconds=row.number("training_s", above=0),
+        sync_gib=row.number("sync_gib", at_least=0),
+        rollout_host_gib=row.number("rollout_host_gib", at_least=0),
+        training_host_gib=row.number("training_host_gib", at_least=0),
+        slo=row.number("slo", at_least=1),
+        rollout_growth=row.number(_OPTIONAL, above=0) if _OPTIONAL in row.cells else 1.0,
+    )
+    if job.rollout_mean_seconds > job.rollout_max_seconds:
+        raise row.fault(
+            "rollout_mean_s", f"{job.rollout_mean_seconds:g} is over rollout_max_s {job.rollout_max_seconds:g}"
+        )
+    if job.rollout_p80 > 1:
+        raise row.fault("rollout_p80", f"{job.rollout_p80:g} must be a fraction of the rollout: over 0, at most 1")
+    return job
