@@ -59,10 +59,10 @@ def observed_profiles(file: TimelineFile) -> dict[str, PhaseProfile]:
     return profiles
 
 
-def profile_block(profile: PhaseProfile) -> str:
-    """A profile as a job file has it."""
+def profile_block(profile: PhaseProfile, note: str = "the longest seen; more if no response met its cap") -> str:
+    """A profile as a job file has it; ``note`` says where the rollout at the cap is from."""
     lines = {
-        "rollout_max": f"{_seconds(profile.rollout_max_seconds)}  # the longest seen; more if no response met its cap",
+        "rollout_max": f"{_seconds(profile.rollout_max_seconds)}  # {note}",
         "rollout_mean": _seconds(profile.rollout_mean_seconds),
         "rollout_cv": f"{profile.rollout_cv:.3f}",
         "training": _seconds(profile.training_seconds),

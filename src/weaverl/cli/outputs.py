@@ -1,6 +1,9 @@
 """Files that a command will write, looked at before the work begins."""
 
+import json
 from pathlib import Path
+
+import msgspec
 
 from weaverl.errors import UsageError
 
@@ -13,3 +16,12 @@ def check_writable(path: Path | None) -> None:
         raise UsageError(f"{path} is a folder: give a file")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path.absolute().parent} is not a folder: make it first, or give another path")
+
+
+def write_json(figures: object, path: Path) -> None:
+    """Figures as JSON into a file; ``-`` is standard output."""
+    text = json.dumps(msgspec.to_builtins(figures), indent=2)
+    if str(path) == "-":
+        print(text)
+    else:
+        path.write_text(text + "\n")
