@@ -32,6 +32,7 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.jobs import HostMemory, JobSpec, JobState, PhaseKind, PhaseProfile, Placement, Role
 from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.state import Parameters
 
 GIB = 2**30
 SECOND = 1_000_000
@@ -100,8 +101,10 @@ class World:
     Tests decide the order of reactions with ``deliver(index)``.
     """
 
-    def __init__(self, of: Cluster, *, iterations: int = 3, loading: bool = False) -> None:
-        self.scheduler = Scheduler(of)
+    def __init__(
+        self, of: Cluster, *, iterations: int = 3, loading: bool = False, parameters: Parameters = Parameters()
+    ) -> None:
+        self.scheduler = Scheduler(of, parameters)
         self.iterations = iterations
         self.loading = loading
         self.now = 0

@@ -1,37 +1,35 @@
 """Arrivals, groups and queue: which job is pinned where, and why the others wait."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from weaverl.domain.cluster import PoolKind, Slot
-from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RegroupJobs, StartRank, Verdict
+from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RegroupJobs, StartRank
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
-from weaverl.scheduling.admission import Candidate, judge
-from weaverl.scheduling.policies import weave_paper
+from weaverl.scheduling.admission import Decision
+from weaverl.scheduling.policies import colocated, gavel, solo, weave_paper
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
 
 _UNKNOWN_LENGTH_US = 30 * 24 * 3600 * 1_000_000
 """How long a job is taken to run that does not say its iterations."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The placement chosen for a job, if any, and all that was looked at before it."""
-
-    chosen: Candidate | None
-    verdicts: tuple[Verdict, ...]
-    slowdowns: dict[str, float] = {}
+_POLICIES: dict[str, Callable[[ClusterState, JobSpec], Decision]] = {
+    "weave-paper": weave_paper.choose,
+    "weave": weave_paper.choose,
+    "solo": solo.choose,
+    "colocated": colocated.choose,
+    "gavel": gavel.choose,
+}
 
 
 def impossible(state: ClusterState, spec: JobSpec) -> str:
     """Why the job could not run even on the empty cluster, or an empty string."""
-    for pool, num_gpus, needs in (
-        (PoolKind.ROLLOUT, spec.rollout_gpus, spec.host_memory.rollout_bytes),
-        (PoolKind.TRAINING, spec.training_gpus, spec.host_memory.training_bytes),
-    ):
+    for pool, num_gpus, needs in _needs(state, spec):
         nodes = [record.node for record in state.nodes.values() if record.node.pool is pool]
         devices = sum(node.num_devices for node in nodes)
         if num_gpus > devices:
@@ -45,23 +43,19 @@ def impossible(state: ClusterState, spec: JobSpec) -> str:
     return ""
 
 
+def _needs(state: ClusterState, spec: JobSpec) -> Iterator[tuple[PoolKind, int, int]]:
+    """Pool, GPUs asked and host bytes on each node, as the policy would place the job alone."""
+    memory = spec.host_memory
+    if state.parameters.policy == "colocated":
+        yield PoolKind.TRAINING, spec.training_gpus, memory.rollout_bytes + memory.training_bytes
+        return
+    yield PoolKind.ROLLOUT, spec.rollout_gpus, memory.rollout_bytes
+    yield PoolKind.TRAINING, spec.training_gpus, memory.training_bytes
+
+
 def choose(state: ClusterState, spec: JobSpec) -> Decision:
-    """The cheapest placement that keeps every promise, with the reason for each that was refused before it."""
-    verdicts: list[Verdict] = []
-    for candidate in weave_paper.candidates(state, spec):
-        judgement = judge(state, candidate, spec)
-        verdicts.append(
-            Verdict(
-                kind=candidate.kind,
-                group=candidate.group.name,
-                added_usd_per_hour=candidate.added_usd_per_hour,
-                predicted_slowdowns=judgement.slowdowns,
-                refused=judgement.refused,
-            )
-        )
-        if not judgement.refused:
-            return Decision(chosen=candidate, verdicts=tuple(verdicts), slowdowns=judgement.slowdowns)
-    return Decision(chosen=None, verdicts=tuple(verdicts))
+    """Where the policy would place the job now, with the reason for each placement that was refused before."""
+    return _POLICIES[state.parameters.policy](state, spec)
 
 
 def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
@@ -131,6 +125,7 @@ def without_job(state: ClusterState, record: JobRecord) -> RegroupJobs:
             tuple(node for node in group.rollout_nodes if node in used),
             tuple(node for node in group.training_nodes if node in used),
             stay,
+            group.quantum_us,
         )
     )
 
@@ -178,7 +173,7 @@ def _host_bytes(role: Role, spec: JobSpec) -> int:
 
 def _role_slots(role: Role, pin: Pin, node: str) -> tuple[Slot, ...]:
     if role.name == "run":
-        return pin.rollout + pin.training
+        return tuple(dict.fromkeys(pin.rollout + pin.training))
     slots = {"rollout": pin.rollout, "training": pin.training}.get(role.name, ())
     return tuple(slot for slot in slots if slot.node == node)
 

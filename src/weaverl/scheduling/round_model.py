@@ -41,22 +41,33 @@ def planned_durations(profile: PhaseProfile) -> Durations:
     )
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A job of the group as the round model sees it."""
-
-    job: str
-    pin: Pin
-    durations: Durations
-
-
 class Switches(msgspec.Struct, frozen=True):
-    """Microseconds to restore one job's state and save it again, on a slot that jobs share."""
+    """Microseconds to restore one job's state and save it again, on a slot that jobs or phases share."""
 
     rollout_us: int = 0
     training_us: int = 0
 
 
 NO_SWITCHES = Switches()
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A job of the group as the round model sees it.
+
+    ``durations`` are on the GPUs it is pinned to; ``promised_us`` is the solo time that its slowdown is measured
+    against where that is another (a colocated job's, on nodes of its own in both pools).
+    """
+
+    job: str
+    pin: Pin
+    durations: Durations
+    switches: Switches = NO_SWITCHES
+    promised_us: int | None = None
+
+    @property
+    def solo_us(self) -> int:
+        """The solo time that the slowdown is measured against."""
+        return self.durations.solo_us if self.promised_us is None else self.promised_us
 
 
 class PlannedPhase(msgspec.Struct, frozen=True):
@@ -69,10 +80,10 @@ class PlannedPhase(msgspec.Struct, frozen=True):
     end_us: int
 
 
-def slot_loads(members: Sequence[Member], switches: Switches = NO_SWITCHES) -> dict[Slot, int]:
-    """Sum of phase times a round on each slot, with the switches where members share it."""
+def slot_loads(members: Sequence[Member]) -> dict[Slot, int]:
+    """Sum of phase times a round on each slot, with the switches where it is shared."""
     loads: dict[Slot, int] = {}
-    for member, rollout_us, training_us in _held_times(members, switches):
+    for member, rollout_us, training_us in _held_times(members):
         for slot in member.pin.rollout:
             loads[slot] = loads.get(slot, 0) + rollout_us
         for slot in member.pin.training:
@@ -80,27 +91,25 @@ def slot_loads(members: Sequence[Member], switches: Switches = NO_SWITCHES) -> d
     return loads
 
 
-def is_saturated(members: Sequence[Member], switches: Switches = NO_SWITCHES) -> bool:
+def is_saturated(members: Sequence[Member]) -> bool:
     """Whether the busiest slot's load reaches the natural cycle (the longest solo time of the members)."""
     if not members:
         return False
     cycle = max(member.durations.solo_us for member in members)
-    return max(slot_loads(members, switches).values()) >= cycle
+    return max(slot_loads(members).values()) >= cycle
 
 
 def simulate(
     members: Sequence[Member],
     iterations: Callable[[str], int],
     durations: Callable[[str, int], Durations],
-    switches: Switches = NO_SWITCHES,
 ) -> list[PlannedPhase]:
     """The phases of all rounds until every member has run its iterations.
 
     Args:
         members: in rotation order.
         iterations: number of iterations of a job.
-        durations: phase times of a job's iteration (counted from 0).
-        switches: added to a phase on slots that more than one member uses.
+        durations: phase times of a job's iteration (counted from 0); a member's switches are added on shared slots.
     """
     free: dict[Slot, int] = {}
     ready = {member.job: 0 for member in members}
@@ -113,8 +122,8 @@ def simulate(
             times = durations(member.job, turn)
             at = ready[member.job]
             for pool, slots, body, switch in (
-                ("rollout", member.pin.rollout, times.rollout_us, switches.rollout_us),
-                ("training", member.pin.training, times.training_us, switches.training_us),
+                ("rollout", member.pin.rollout, times.rollout_us, member.switches.rollout_us),
+                ("training", member.pin.training, times.training_us, member.switches.training_us),
             ):
                 held = body + (switch if shared.intersection(slots) else 0)
                 start = max([at, *(free.get(slot, 0) for slot in slots)])
@@ -130,13 +139,13 @@ def makespan_us(phases: Sequence[PlannedPhase]) -> int:
     return max((p.end_us for p in phases), default=0) - min((p.start_us for p in phases), default=0)
 
 
-def cycle_us(members: Sequence[Member], switches: Switches = NO_SWITCHES) -> Fraction:
+def cycle_us(members: Sequence[Member]) -> Fraction:
     """Exact steady-state time of a round: the maximum over the event graph's cycles of weight over rounds crossed.
 
     Each improvement step finds a cycle that beats the ratio so far (Bellman-Ford on reduced weights) and takes its
     ratio, until none does (Lawler, *Combinatorial Optimization*, 1976, section 3.13).
     """
-    edges = _event_graph(members, switches)
+    edges = _event_graph(members)
     ratio = Fraction(max((member.durations.solo_us for member in members), default=0))
     while (better := _cycle_above(edges, ratio)) is not None:
         ratio = better
@@ -147,12 +156,12 @@ _Vertex = tuple[str, str]
 _Edge = tuple[_Vertex, _Vertex, int, int]
 
 
-def _event_graph(members: Sequence[Member], switches: Switches) -> list[_Edge]:
+def _event_graph(members: Sequence[Member]) -> list[_Edge]:
     """Edges (from, to, microseconds, rounds crossed) between the starts of the members' phases."""
     edges: list[_Edge] = []
     held: dict[_Vertex, int] = {}
     users: dict[Slot, list[_Vertex]] = {}
-    for member, rollout_us, training_us in _held_times(members, switches):
+    for member, rollout_us, training_us in _held_times(members):
         rollout, training = ("rollout", member.job), ("training", member.job)
         held[rollout], held[training] = rollout_us, training_us
         rest = member.durations.sync_us + member.durations.other_us
@@ -199,23 +208,28 @@ def _ratio_of_cycle(parent: dict[_Vertex, _Edge], start: _Vertex) -> Fraction:
 
 
 def _shared_slots(members: Sequence[Member]) -> set[Slot]:
+    """Slots that hold more than one state in turn: several members', or both of a colocated one's."""
     seen: set[Slot] = set()
     shared: set[Slot] = set()
     for member in members:
-        slots = {*member.pin.rollout, *member.pin.training}
-        shared |= seen & slots
-        seen |= slots
+        for slots in (set(member.pin.rollout), set(member.pin.training)):
+            shared |= seen & slots
+            seen |= slots
     return shared
 
 
-def _held_times(members: Sequence[Member], switches: Switches) -> list[tuple[Member, int, int]]:
+def _held_times(members: Sequence[Member]) -> list[tuple[Member, int, int]]:
     """Each member with how long it holds its rollout and its training slots a round."""
     shared = _shared_slots(members)
+
+    def held(slots: tuple[Slot, ...], body_us: int, switch_us: int) -> int:
+        return body_us + (switch_us if shared.intersection(slots) else 0)
+
     return [
         (
-            member,
-            member.durations.rollout_us + (switches.rollout_us if shared.intersection(member.pin.rollout) else 0),
-            member.durations.training_us + (switches.training_us if shared.intersection(member.pin.training) else 0),
+            one,
+            held(one.pin.rollout, one.durations.rollout_us, one.switches.rollout_us),
+            held(one.pin.training, one.durations.training_us, one.switches.training_us),
         )
-        for member in members
+        for one in members
     ]

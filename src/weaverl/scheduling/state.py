@@ -7,19 +7,25 @@ from weaverl.domain.commands import Verdict
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
-from weaverl.scheduling.round_model import Durations, Member, planned_durations
+from weaverl.errors import UsageError
+from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Switches, planned_durations
 
 PROFILE_ITERATIONS = 2
+POLICIES = ("weave-paper", "weave", "solo", "colocated", "gavel")
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """Patience and policy. Microseconds."""
+    """Patience and policy. Microseconds. Raises ``UsageError`` on a policy that is not known."""
 
     policy: str = "weave-paper"
     vacate_patience_us: int = 60_000_000
     turn_patience_us: int = 30_000_000
     node_patience_us: int = 60_000_000
     exit_patience_us: int = 30_000_000
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UsageError(f"policy {self.policy!r} is not known: choose one of {', '.join(POLICIES)}")
 
 
 class NodeRecord(msgspec.Struct):
@@ -163,7 +169,37 @@ def host_bytes_on(record: JobRecord, node: str) -> int:
     return rollout + training
 
 
-def as_member(record: JobRecord) -> Member:
+def switches_of(cluster: Cluster, profile: PhaseProfile | None = None) -> Switches:
+    """A job's own switch times in microseconds; the cluster's where its profile does not say."""
+    own = (None, None) if profile is None else (profile.rollout_switch_seconds, profile.training_switch_seconds)
+    rollout, training = (
+        general if seconds is None else seconds
+        for seconds, general in zip(own, (cluster.switch.rollout_seconds, cluster.switch.training_seconds), strict=True)
+    )
+    return Switches(round(rollout * MICROSECONDS), round(training * MICROSECONDS))
+
+
+def as_member(state: ClusterState, record: JobRecord) -> Member:
     """A pinned job with a profile as the round model sees it."""
-    assert record.pin is not None
-    return Member(record.spec.name, record.pin, record.durations)
+    assert record.pin is not None and record.profile is not None
+    return planned_member(state, record.spec.name, record.profile, record.pin)
+
+
+def planned_member(state: ClusterState, name: str, profile: PhaseProfile, pin: Pin) -> Member:
+    """A job as it would run on the slots of a pin: a phase takes longer on the other pool's GPUs.
+
+    Where both phases have the same nodes the weights do not cross the slow link, so there is no sync.
+    """
+    solo = planned_durations(profile)
+    pools = [state.nodes[slots[0].node].node.pool for slots in (pin.rollout, pin.training)]
+    placed = Durations(
+        _times(solo.rollout_us, state.cluster.rollout_on_training if pools[0] is PoolKind.TRAINING else 1.0),
+        _times(solo.training_us, state.cluster.training_on_rollout if pools[1] is PoolKind.ROLLOUT else 1.0),
+        0 if pools[0] is pools[1] else solo.sync_us,
+        solo.other_us,
+    )
+    return Member(name, pin, placed, switches_of(state.cluster, profile), None if placed == solo else solo.solo_us)
+
+
+def _times(duration_us: int, factor: float) -> int:
+    return duration_us if factor == 1.0 else round(duration_us * factor)

@@ -81,9 +81,9 @@ def measured_durations(timeline: Timeline, *, with_switches: bool) -> list[Durat
 
 def modelled_makespan(pins: Mapping[str, Pin], durations: Mapping[str, list[Durations]], switches: Switches) -> float:
     """Seconds that the round model gives for jobs woven with these times, in the order given."""
-    members = [Member(name, pins[name], durations[name][0]) for name in durations]
+    members = [Member(name, pins[name], durations[name][0], switches) for name in durations]
     counts = {name: len(times) for name, times in durations.items()}
-    phases = simulate(members, counts.__getitem__, lambda name, turn: durations[name][turn], switches)
+    phases = simulate(members, counts.__getitem__, lambda name, turn: durations[name][turn])
     last = max(
         phase.end_us + durations[phase.job][phase.iteration].sync_us for phase in phases if phase.pool == "training"
     )

@@ -41,8 +41,8 @@ from weaverl.reports.demo import DemoJob, DemoReport
 from weaverl.reports.html import demo_page, demo_picture
 from weaverl.reports.metrics import makespan
 from weaverl.reports.timeline_file import TimelineHeader, write_timeline
-from weaverl.scheduling.admission import switches_of
 from weaverl.scheduling.round_model import NO_SWITCHES
+from weaverl.scheduling.state import switches_of
 
 _SOLO, _WOVEN = 1, 2
 """Attempts of each job name: the run alone, and the woven one."""
