@@ -1,0 +1,205 @@
+"""`weaverl simulate` and `weaverl compare`: traces under policies, with the scheduler of the live cluster."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weaverl.cli.outputs import check_writable
+from weaverl.errors import UsageError
+
+if TYPE_CHECKING:
+    from weaverl.simulation.costs import Costs
+    from weaverl.simulation.outcome import Outcome
+    from weaverl.simulation.simulate import Setup
+    from weaverl.simulation.traces.records import Trace
+
+BASELINES = ("solo", "colocated")
+TRACE_FOLDERS = (Path("traces"), Path("..") / "shared" / "data" / "traces")
+
+TraceName = Annotated[str, typer.Argument(metavar="TRACE", help="A trace in our CSV schema, or its name in traces/.")]
+TraceNames = Annotated[list[str], typer.Argument(metavar="TRACE...", help="Trace files, or names in traces/.")]
+Seed = Annotated[int, typer.Option(help="Seed of the rollout times: the same for every policy.")]
+NoRandom = Annotated[bool, typer.Option("--no-random", help="Every rollout takes its mean.")]
+NoTail = Annotated[bool, typer.Option("--no-tail-migration", help="Rollouts hold all their devices to their end.")]
+Sharing = Annotated[str, typer.Option(metavar="per_node|shared", help="The slow link: for each pair of nodes, or one.")]
+MaxNodes = Annotated[int | None, typer.Option(help="Nodes in each pool; without it as many as are needed.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other parameter, as named in the JSON's `parameters`."),
+]
+NoTimings = Annotated[bool, typer.Option("--no-timings", help="Leave wall times out: equal runs give equal JSON.")]
+AsJson = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(simulate)
+    app.command()(compare)
+
+
+def simulate(
+    trace: TraceName,
+    policy: Annotated[str, typer.Option(help="solo, colocated, gavel, weave-paper, weave or optimal.")] = "weave-paper",
+    seed: Seed = 0,
+    no_random: NoRandom = False,
+    no_tail_migration: NoTail = False,
+    link_sharing: Sharing = "per_node",
+    max_nodes: MaxNodes = None,
+    settings: Settings = None,
+    no_timings: NoTimings = False,
+    as_json: AsJson = None,
+) -> None:
+    """Run a trace of jobs under a policy: dollars, slowdowns, bubbles."""
+    import msgspec
+
+    from weaverl.reports.simulated import print_outcome
+    from weaverl.reports.tables import console_for
+    from weaverl.simulation.simulate import Setup, simulate
+
+    check_writable(as_json)
+    costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
+    setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
+    jobs = load_trace(trace)
+    with progress_bar(f"{jobs.name}, {policy}", len(jobs.jobs)) as ended:
+        outcome = simulate(jobs, setup, ended)
+    emit(msgspec.to_builtins(outcome), as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
+    raise typer.Exit(complain_of_missing(outcome))
+
+
+def compare(
+    traces: TraceNames,
+    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "solo,colocated,gavel,weave-paper",
+    seed: Seed = 0,
+    no_random: NoRandom = False,
+    no_tail_migration: NoTail = False,
+    link_sharing: Sharing = "per_node",
+    max_nodes: MaxNodes = None,
+    settings: Settings = None,
+    no_timings: NoTimings = False,
+    as_json: AsJson = None,
+) -> None:
+    """Run traces under several policies and set their dollars in proportion to solo and colocated."""
+    import msgspec
+
+    from weaverl.reports.simulated import print_comparison
+    from weaverl.reports.tables import console_for
+    from weaverl.simulation.simulate import Setup
+
+    check_writable(as_json)
+    costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
+    names = [name.strip() for name in policies.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--policies is empty: name at least one, such as weave-paper")
+    setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
+    outcomes = [one for trace in [load_trace(name) for name in traces] for one in under_policies(trace, names, setup)]
+    results = [one for one in outcomes if one.policy in names]
+    ratios = [ratios_of(one, outcomes) for one in results]
+    figures = {"results": [msgspec.to_builtins(one) for one in results], "ratios": ratios}
+    emit(figures, as_json, lambda: print_comparison(results, ratios, console_for(sys.stdout)))
+    raise typer.Exit(max([complain_of_missing(one) for one in results], default=0))
+
+
+def under_policies(trace: "Trace", policies: list[str], setup: "Setup") -> list["Outcome"]:
+    """The trace under each policy, and under the baselines that are not among them."""
+    import msgspec
+
+    from weaverl.simulation.simulate import simulate
+
+    outcomes = []
+    for policy in dict.fromkeys((*policies, *BASELINES)):
+        with progress_bar(f"{trace.name}, {policy}", len(trace.jobs)) as ended:
+            outcomes.append(simulate(trace, msgspec.structs.replace(setup, policy=policy), ended))
+    return outcomes
+
+
+def ratios_of(outcome: "Outcome", outcomes: list["Outcome"]) -> dict[str, Any]:
+    """The baselines' dollars on the same trace over this outcome's: above 1 it is cheaper."""
+    usd = {one.policy: one.usd for one in outcomes if one.trace == outcome.trace}
+    ratios = {name: usd[name] / outcome.usd if outcome.usd else None for name in BASELINES}
+    return {"trace": outcome.trace, "policy": outcome.policy, **ratios}
+
+
+def resolved_costs(
+    settings: list[str] | None, no_tail_migration: bool, link_sharing: str, max_nodes: int | None
+) -> "Costs":
+    """The evaluation constants with what the options changed."""
+    import msgspec
+
+    from weaverl.simulation.costs import Costs
+
+    changed: dict[str, Any] = {"tail_migration": not no_tail_migration, "link_sharing": link_sharing}
+    if max_nodes is not None:
+        if max_nodes < 1:
+            raise UsageError(f"--max-nodes is {max_nodes}: a pool has 1 or more")
+        changed["max_nodes_per_pool"] = max_nodes
+    for setting in settings or []:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in Costs.__struct_fields__:
+            raise UsageError(f"--set {setting}: give NAME=VALUE, NAME one of {', '.join(Costs.__struct_fields__)}")
+        changed[name] = value.split(",") if "," in value else value
+    try:
+        return msgspec.convert(changed, Costs, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"a parameter cannot be taken: {error}; see `parameters` of a run's --json") from None
+
+
+def load_trace(name: str) -> "Trace":
+    """A trace by its path, or by the name of a file in a folder of traces."""
+    from weaverl.simulation.traces.read import read_trace
+
+    path = Path(name)
+    if not path.exists() and path.name == name:
+        found = [
+            folder / file for folder in TRACE_FOLDERS for file in (name, f"{name}.csv") if (folder / file).is_file()
+        ]
+        path = found[0] if found else path
+    return read_trace(path)
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error, a step a call; nothing where that is no terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from weaverl.reports.tables import console_for
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console_for(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task(title, total=total)
+        yield lambda: bars.advance(task)
+
+
+def emit(figures: dict[str, Any], as_json: Path | None, show: Callable[[], None]) -> None:
+    """Write JSON where it is wanted; else, or beside a file, show the figures to people."""
+    text = json.dumps(figures, indent=2)
+    if as_json is not None and str(as_json) == "-":
+        print(text)
+        return
+    if as_json is not None:
+        as_json.write_text(text + "\n")
+    show()
+
+
+def complain_of_missing(outcome: "Outcome") -> int:
+    """Say which jobs did not run to their end, and why; the exit code."""
+    if outcome.jobs_finished == outcome.jobs and outcome.jobs:
+        return 0
+    reasons = dict(outcome.refused)
+    for name, why in outcome.unfinished.items():
+        reasons[f"{name} never ended: {why or 'unknown'}"] = 1
+    what = f"{outcome.jobs_admitted} of {outcome.jobs} admitted, {outcome.jobs_finished} finished"
+    why = "the trace has no jobs" if not outcome.jobs else _first(reasons)
+    print(f"weaverl: {outcome.trace}, {outcome.policy}: {what}: {why}", file=sys.stderr)
+    return 1
+
+
+def _first(reasons: dict[str, int]) -> str:
+    shown = list(reasons)[:3]
+    return "; ".join(shown) + (f"; and {len(reasons) - 3} more" if len(reasons) > 3 else "")

@@ -1,0 +1,92 @@
+"""Simulated runs as tables in the terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from weaverl.simulation.outcome import ByPool, Outcome, Spread
+
+
+def print_outcome(outcome: Outcome, console: Console) -> None:
+    """One run: a line a figure."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for title, value in _facts(outcome):
+        table.add_row(title, value)
+    console.print(f"{outcome.trace} under {outcome.policy}, {_chance(outcome)}")
+    console.print(table)
+    if outcome.tenants:
+        console.print(_tenants(outcome))
+
+
+def print_comparison(outcomes: Sequence[Outcome], ratios: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Several runs: a row each. Ratios above 1: cheaper than the baseline."""
+    titles = ("trace", "policy", "dollars", "$/h", "hours", "SLO met", "slowdown p50/p99", "peak GPUs", "bubbles")
+    table = Table(*titles, "x bound", "solo /", "colocated /", box=box.SIMPLE_HEAD)
+    for outcome, ratio in zip(outcomes, ratios, strict=True):
+        slowdown = outcome.slowdown
+        table.add_row(
+            outcome.trace,
+            outcome.policy,
+            f"{outcome.usd:,.0f}",
+            f"{outcome.usd_per_hour:,.0f}",
+            f"{outcome.hours:,.0f}",
+            f"{outcome.slo_attainment:.1%}",
+            f"{slowdown.p50:.2f}/{slowdown.p99:.2f}" if slowdown else "-",
+            f"{outcome.peak_gpus.rollout:.0f} + {outcome.peak_gpus.training:.0f}",
+            f"{outcome.bubbles.rollout:.0%} + {outcome.bubbles.training:.0%}",
+            _multiple(outcome.bound_multiple),
+            _multiple(ratio["solo"]),
+            _multiple(ratio["colocated"]),
+        )
+    console.print(table)
+
+
+def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+    audited = {True: "yes", False: "NO", None: "not asked for"}[outcome.audited]
+    return [
+        ("dollars", f"{outcome.usd:,.0f} ({outcome.usd_per_hour:,.0f} an hour over {outcome.hours:,.1f} h)"),
+        ("over the bubble-free bound", _multiple(outcome.bound_multiple)),
+        ("jobs", f"{outcome.jobs_finished} of {outcome.jobs} finished, {outcome.jobs_admitted} admitted"),
+        ("SLO met", f"{outcome.slo_attainment:.1%}"),
+        ("slowdown", _spread(outcome.slowdown, "x")),
+        ("worst 20 iterations", _spread(outcome.worst_window, "x")),
+        ("wait for admission", _spread(outcome.wait_hours, " h")),
+        ("from arrival to end", _spread(outcome.completion_hours, " h")),
+        ("peak GPUs", _pools(outcome.peak_gpus, "{:.0f}")),
+        ("mean GPUs", _pools(outcome.mean_gpus, "{:.1f}")),
+        ("bubbles", _pools(outcome.bubbles, "{:.1%}")),
+        ("moves, retries", f"{outcome.moves}, {outcome.retries}"),
+        ("decisions", _spread(outcome.decision_ms, " ms")),
+        ("audited", audited),
+    ]
+
+
+def _tenants(outcome: Outcome) -> Table:
+    table = Table("tenant", "jobs", "dollars", "SLO met", "speed", box=box.SIMPLE_HEAD)
+    for name, one in outcome.tenants.items():
+        table.add_row(name, str(one.jobs), f"{one.usd:,.0f}", f"{one.slo_attainment:.1%}", f"{one.speed:.3f}")
+    fairness = "-" if outcome.fairness is None else f"{outcome.fairness:.4f}"
+    table.caption = f"speed: solo time over time from arrival to end; Jain's index of it {fairness}"
+    return table
+
+
+def _chance(outcome: Outcome) -> str:
+    return "mean rollout times" if outcome.seed is None else f"rollout times drawn with seed {outcome.seed}"
+
+
+def _spread(values: Spread | None, unit: str) -> str:
+    if values is None:
+        return "-"
+    named = (("p50", values.p50), ("p90", values.p90), ("p99", values.p99), ("max", values.max))
+    return ", ".join(f"{name} {value:.3f}{unit}" for name, value in named)
+
+
+def _pools(values: ByPool, form: str) -> str:
+    return f"{form.format(values.rollout)} rollout, {form.format(values.training)} training"
+
+
+def _multiple(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"

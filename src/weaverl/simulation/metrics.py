@@ -1,0 +1,249 @@
+"""The figures of a simulated run, from events and commands alone, one job at a time.
+
+Nothing but a few numbers is kept of a job that has ended.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weaverl.domain.cluster import PoolKind
+from weaverl.domain.commands import (
+    AdmitJob,
+    AnyCommand,
+    ChangeJobState,
+    GrantPermit,
+    MoveTail,
+    QueueJob,
+    RefuseRequest,
+    RegroupJobs,
+    WidenPermit,
+)
+from weaverl.domain.events import (
+    AgentReported,
+    AnyEvent,
+    JobSubmitted,
+    PermitRequested,
+    PhaseEnded,
+    TailMoved,
+)
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
+from weaverl.simulation.bound import Bound
+from weaverl.simulation.costs import Costs
+from weaverl.simulation.ownership import Ownership
+from weaverl.simulation.run import Run
+from weaverl.simulation.tenants import Tenants
+
+WINDOW = 20
+ROLLOUT = PhaseKind.ROLLOUT
+
+
+class _Life:
+    """A job that has yet to end."""
+
+    __slots__ = (
+        "admitted_at",
+        "arrived_at",
+        "attempt",
+        "held",
+        "iteration",
+        "keep",
+        "pools",
+        "since",
+        "spec",
+        "walls",
+        "why",
+    )
+
+    def __init__(self, spec: JobSpec, arrived_at: int) -> None:
+        self.spec, self.arrived_at = spec, arrived_at
+        self.admitted_at = self.since = -1
+        self.iteration = -1
+        self.attempt = 0
+        self.walls: list[int] = []
+        self.held: list[tuple[int, int]] = []
+        self.pools: dict[PhaseKind, PoolKind] = {}
+        self.keep = 0
+        self.why = ""
+
+
+class JobFigures:
+    """What is kept of ended jobs, a number each. Seconds, except for ratios."""
+
+    def __init__(self) -> None:
+        self.slowdown, self.slo, self.worst_window = array("d"), array("d"), array("d")
+        self.wait, self.completion = array("d"), array("d")
+
+
+class Metrics:
+    """Listens to a run. ``runs`` has the draws of the jobs that have yet to end; ``ended`` is called for each end."""
+
+    def __init__(self, costs: Costs, runs: Mapping[str, Run], ended: Callable[[], None] = lambda: None) -> None:
+        self.ownership = Ownership()
+        self.bound = Bound(costs)
+        self.tenants = Tenants(costs)
+        self.jobs = JobFigures()
+        self.busy_us = dict.fromkeys(PoolKind, 0)
+        self.refused: Counter[str] = Counter()
+        self.num_submitted = self.num_admitted = self.num_finished = self.moves = self.retries = 0
+        self.first_admission: int | None = None
+        self.last_end = 0
+        self._runs = runs
+        self._tell_end = ended
+        self._lives: dict[str, _Life] = {}
+        self._events: dict[type, Callable[[Any], None]] = {
+            AgentReported: lambda event: self.ownership.add(event.node),
+            JobSubmitted: self._submitted,
+            PermitRequested: self._requested,
+            PhaseEnded: self._phase_ended,
+            TailMoved: self._tail_moved,
+        }
+        self._commands: dict[type, Callable[[Any, int], None]] = {
+            AdmitJob: self._admitted,
+            RegroupJobs: lambda command, at: self._regroup(command.group, at),
+            RefuseRequest: self._refused,
+            QueueJob: self._queued,
+            GrantPermit: self._granted,
+            WidenPermit: self._widened,
+            MoveTail: self._told_to_move,
+            ChangeJobState: self._changed,
+        }
+
+    @property
+    def unfinished(self) -> dict[str, str]:
+        """Jobs that were taken and never ended, and why."""
+        return {name: life.why for name, life in self._lives.items()}
+
+    def hear(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
+        """Book an event and what was decided on it."""
+        book = self._events.get(type(event))
+        if book is not None:
+            book(event)
+        for command in commands:
+            react = self._commands.get(type(command))
+            if react is not None:
+                react(command, event.at)
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        self.num_submitted += 1
+        self._lives[event.spec.name] = _Life(event.spec, event.at)
+
+    def _refused(self, command: RefuseRequest, at: int) -> None:
+        del self._lives[command.request]
+        self.refused[command.reason] += 1
+
+    def _queued(self, command: QueueJob, at: int) -> None:
+        reasons = dict.fromkeys(verdict.refused for verdict in command.verdicts)
+        self._lives[command.job].why = "; ".join(reasons)
+
+    def _admitted(self, command: AdmitJob, at: int) -> None:
+        life = self._lives[command.job]
+        self.tenants.admitted(life.spec, self._runs[command.job].work)
+        self._regroup(command.group, at)
+        if life.attempt == command.attempt:
+            self.moves += 1
+        if life.admitted_at < 0:
+            life.admitted_at = at
+            self.num_admitted += 1
+            if self.first_admission is None:
+                self.first_admission = at
+        else:
+            life.since = at
+        life.attempt = command.attempt
+        pin = command.pin
+        life.pools = {
+            ROLLOUT: self.ownership.pool(pin.rollout[0].node),
+            PhaseKind.TRAINING: self.ownership.pool(pin.training[0].node),
+        }
+
+    def _regroup(self, group: Group, at: int) -> None:
+        self.ownership.regroup(group, at)
+        self.tenants.regroup(group, at)
+
+    def _requested(self, event: PermitRequested) -> None:
+        if event.phase is ROLLOUT:
+            life = self._lives[event.job]
+            if life.since >= 0:
+                self._book_wall(life, event.at)
+            life.iteration, life.since = event.iteration, event.at
+
+    def _book_wall(self, life: _Life, at: int) -> None:
+        """Time since the iteration began; the cold start after a fault counts with the iteration that was cut off."""
+        iteration = max(life.iteration, 0)
+        if iteration == len(life.walls):
+            life.walls.append(0)
+        life.walls[iteration] += at - life.since
+
+    def _granted(self, command: GrantPermit, at: int) -> None:
+        self._lives[command.job].held = [(at, len(command.slots) - len(command.later))]
+
+    def _widened(self, command: WidenPermit, at: int) -> None:
+        held = self._lives[command.job].held
+        held.append((at, held[-1][1] + len(command.slots)))
+
+    def _told_to_move(self, command: MoveTail, at: int) -> None:
+        self._lives[command.job].keep = len(command.keep)
+
+    def _tail_moved(self, event: TailMoved) -> None:
+        life = self._lives[event.rank.job]
+        life.held.append((event.at, life.keep))
+
+    def _phase_ended(self, event: PhaseEnded) -> None:
+        life = self._lives[event.rank.job]
+        self.busy_us[life.pools[event.phase]] += device_us(life.held, event.at - event.report.body_us, event.at)
+
+    def _changed(self, command: ChangeJobState, at: int) -> None:
+        life = self._lives[command.job]
+        if command.state is JobState.STOPPING and life.since >= 0:
+            self._book_wall(life, at)
+            life.since = -1
+        elif command.state is JobState.QUEUED:
+            self.retries += 1
+        elif command.state in ENDED:
+            self._ended(life, at, finished=command.state is JobState.FINISHED)
+
+    def _ended(self, life: _Life, at: int, *, finished: bool) -> None:
+        self.last_end = max(self.last_end, at)
+        self.ownership.advance(at)
+        if finished:
+            self._book_job(life, at)
+        self.tenants.left(life.spec.name)
+        del self._lives[life.spec.name]
+        self._tell_end()
+
+    def _book_job(self, life: _Life, at: int) -> None:
+        self.num_finished += 1
+        run = self._runs[life.spec.name]
+        self.bound.add(run.job, run.work)
+        walls, solo = np.array(life.walls, dtype=np.int64), np.array(run.work.solo_us(), dtype=np.int64)
+        slowdown = float(walls.sum() / solo.sum())
+        wait = (life.admitted_at - life.arrived_at) / 1e6
+        self.jobs.slowdown.append(slowdown)
+        self.jobs.slo.append(life.spec.slo)
+        self.jobs.worst_window.append(worst_window(walls, solo))
+        self.jobs.wait.append(wait)
+        self.jobs.completion.append((at - life.arrived_at) / 1e6)
+        self.tenants.finished(life.spec, float(solo.sum()) / 1e6, float(walls.sum()) / 1e6 + wait, slowdown)
+
+
+def device_us(held: list[tuple[int, int]], start: int, end: int) -> int:
+    """Devices held times microseconds from start to end; ``held`` says since when there were how many."""
+    if len(held) == 1:
+        return held[0][1] * (end - start)
+    total = 0
+    for (since, devices), (until, _) in zip(held, [*held[1:], (end, 0)], strict=True):
+        total += devices * max(min(until, end) - max(since, start), 0)
+    return total
+
+
+def worst_window(walls: "np.ndarray[Any, Any]", solo: "np.ndarray[Any, Any]") -> float:
+    """The largest slowdown of 20 consecutive iterations; of all of them if there are fewer."""
+    if len(walls) <= WINDOW:
+        return float(walls.sum() / solo.sum())
+    sums = [np.concatenate(([0], np.cumsum(times))) for times in (walls, solo)]
+    over, under = (total[WINDOW:] - total[:-WINDOW] for total in sums)
+    return float((over / under).max())

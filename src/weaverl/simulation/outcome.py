@@ -1,0 +1,126 @@
+"""What a simulated run came to, as it is printed."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from weaverl.domain.cluster import PoolKind
+from weaverl.simulation.costs import Costs
+from weaverl.simulation.metrics import Metrics
+from weaverl.simulation.tenants import ROUNDING, TenantFigures, jain
+
+
+class ByPool(msgspec.Struct, frozen=True):
+    """One figure for each pool."""
+
+    rollout: float
+    training: float
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A distribution over jobs or decisions."""
+
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of a run; the keys of its JSON. Hours and dollars; slowdowns are ratios; None: not to be had.
+
+    ``bound_multiple`` is dollars over the bubble-free bound with the tail setting of the run. ``audited`` is None if
+    nobody was asked to audit. ``decision_ms`` is wall time: the only figures that differ between equal runs.
+    """
+
+    trace: str
+    policy: str
+    seed: int | None
+    usd: float
+    usd_per_hour: float
+    hours: float
+    bound_multiple: float | None
+    bound_multiple_without_tail: float | None
+    bound_multiple_with_tail: float | None
+    slo_attainment: float
+    slowdown: Spread | None
+    worst_window: Spread | None
+    peak_gpus: ByPool
+    mean_gpus: ByPool
+    bubbles: ByPool
+    moves: int
+    retries: int
+    decision_ms: Spread | None
+    jobs: int
+    jobs_admitted: int
+    jobs_finished: int
+    refused: dict[str, int]
+    unfinished: dict[str, str]
+    wait_hours: Spread | None
+    completion_hours: Spread | None
+    tenants: dict[str, TenantFigures]
+    fairness: float | None
+    audited: bool | None
+    parameters: dict[str, Any]
+
+
+def spread(values: Any, unit: float = 1.0) -> Spread | None:
+    """Percentiles of some values, each divided by ``unit``."""
+    if not len(values):
+        return None
+    return Spread(*(float(value) / unit for value in np.percentile(np.asarray(values), [50, 90, 99, 100])))
+
+
+def outcome(
+    metrics: Metrics, costs: Costs, named: dict[str, Any], decision_ns: list[int] | None, audited: bool | None
+) -> Outcome:
+    """Sum a run up. ``named``: trace, policy, seed and parameters."""
+    hours = (metrics.last_end - (metrics.first_admission or 0)) / 3600e6
+    provisioned, jobs = metrics.ownership.device_us, metrics.jobs
+    rollout_usd = provisioned[PoolKind.ROLLOUT] / 3600e6 * costs.rollout_usd_per_gpu_hour
+    usd = rollout_usd + provisioned[PoolKind.TRAINING] / 3600e6 * costs.training_usd_per_gpu_hour
+    tenants = metrics.tenants.figures()
+    without, with_tail = metrics.bound.usd_without_tail, metrics.bound.usd_with_tail
+    return Outcome(
+        **named,
+        usd=usd,
+        usd_per_hour=usd / hours if hours else 0.0,
+        hours=hours,
+        bound_multiple=_ratio(usd, with_tail if costs.tail_migration else without),
+        bound_multiple_without_tail=_ratio(usd, without),
+        bound_multiple_with_tail=_ratio(usd, with_tail),
+        slo_attainment=_attainment(metrics),
+        slowdown=spread(jobs.slowdown),
+        worst_window=spread(jobs.worst_window),
+        peak_gpus=_by_pool(metrics.ownership.peak_devices),
+        mean_gpus=_by_pool({pool: us / (hours * 3600e6) if hours else 0.0 for pool, us in provisioned.items()}),
+        bubbles=_by_pool({pool: 1 - metrics.busy_us[pool] / us if us else 0.0 for pool, us in provisioned.items()}),
+        moves=metrics.moves,
+        retries=metrics.retries,
+        decision_ms=spread(decision_ns, 1e6) if decision_ns else None,
+        jobs=metrics.num_submitted,
+        jobs_admitted=metrics.num_admitted,
+        jobs_finished=metrics.num_finished,
+        refused=dict(metrics.refused),
+        unfinished=metrics.unfinished,
+        wait_hours=spread(jobs.wait, 3600.0),
+        completion_hours=spread(jobs.completion, 3600.0),
+        tenants=tenants,
+        fairness=jain([one.speed for one in tenants.values() if one.jobs]),
+        audited=audited,
+    )
+
+
+def _attainment(metrics: Metrics) -> float:
+    jobs = metrics.jobs
+    met = sum(slowdown <= slo * ROUNDING for slowdown, slo in zip(jobs.slowdown, jobs.slo, strict=True))
+    return met / len(jobs.slo) if jobs.slo else 0.0
+
+
+def _by_pool(values: dict[PoolKind, Any]) -> ByPool:
+    return ByPool(values[PoolKind.ROLLOUT], values[PoolKind.TRAINING])
+
+
+def _ratio(over: float, under: float) -> float | None:
+    return over / under if under > 0 else None

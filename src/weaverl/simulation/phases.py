@@ -1,0 +1,154 @@
+"""Phases of simulated jobs: permits, bodies, tails, sync; from one iteration to the next."""
+
+from collections.abc import Callable
+
+from weaverl.domain.cluster import PoolKind
+from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
+from weaverl.domain.events import (
+    AnyEvent,
+    PermitRequested,
+    PhaseEnded,
+    PhaseReport,
+    SlotVacated,
+    TailMoved,
+    TailReached,
+    Token,
+)
+from weaverl.domain.jobs import PhaseKind
+from weaverl.simulation.costs import Costs
+from weaverl.simulation.engine import Engine
+from weaverl.simulation.link import Link
+from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
+
+POOLS = {ROLLOUT: PoolKind.ROLLOUT, TRAINING: PoolKind.TRAINING}
+NO_REPORT = PhaseReport()
+
+
+class Phases:
+    """Runs the phases that were granted, and asks for the next ones.
+
+    ``send`` puts an event through the door, ``finished`` is called when a job has done its last iteration.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        link: Link,
+        costs: Costs,
+        send: Callable[[AnyEvent], None],
+        finished: Callable[[Run], None],
+    ) -> None:
+        self._engine, self._link = engine, link
+        self._send, self._finished = send, finished
+        self._move_us = round(costs.tail_move_seconds * 1e6)
+        self._stretch = costs.tail_stretch
+
+    def begin(self, run: Run) -> None:
+        """Go on with the next iteration; with none left the job is done."""
+        if run.iteration == run.work.num_iterations:
+            self._finished(run)
+        else:
+            self._request(run, ROLLOUT)
+
+    def granted(self, run: Run, command: GrantPermit) -> None:
+        """Carry out a grant."""
+        run.enter(command, self._engine.now)
+        self._plan(run)
+
+    def move_tail(self, run: Run, command: MoveTail) -> None:
+        """Carry out the move of a tail: its other slots are clean once it is over."""
+        moved_at = run.move_tail(self._engine.now, self._move_us, self._stretch)
+        run.held = command.keep
+        self._engine.at(moved_at, self._tail_moved, (run, command.token))
+        self._plan(run)
+
+    def widened(self, run: Run, command: WidenPermit) -> None:
+        """Carry out the arrival of slots that were missing."""
+        run.widen(command.slots, self._engine.now)
+        self._plan(run)
+
+    def vacate(self, run: Run, command: VacateSlot) -> None:
+        """Carry out the demand to save lingering state; the hand-over is paid by the one who restores."""
+        phase = ROLLOUT if command.slots[0] in run.pin.rollout else TRAINING
+        self._engine.at(self._engine.now, self._vacated, (run, phase, command.token))
+
+    def _request(self, run: Run, phase: PhaseKind) -> None:
+        self._send(
+            PermitRequested(
+                at=self._engine.now,
+                job=run.name,
+                attempt=run.attempt,
+                role=run.rank.role,
+                phase=phase,
+                pool=POOLS[phase],
+                iteration=run.iteration,
+            )
+        )
+
+    def _plan(self, run: Run) -> None:
+        self._engine.at(run.next_step(), self._step, run)
+
+    def _step(self, run: Run) -> None:
+        now = self._engine.now
+        if run.due != now:
+            return
+        run.remaining, run.since = run.tail_left, now
+        if run.tail_left:
+            self._tail_reached(run)
+        else:
+            self._end(run)
+
+    def _tail_reached(self, run: Run) -> None:
+        run.tail_left = 0.0
+        self._plan(run)
+        keep = run.held[: run.job.tail_devices]
+        self._send(TailReached(at=self._engine.now, rank=run.rank, token=run.token, iteration=run.iteration, keep=keep))
+
+    def _tail_moved(self, moved: tuple[Run, Token]) -> None:
+        run, token = moved
+        if run.alive and run.due != NOT_DUE and run.token == token:
+            self._send(TailMoved(at=self._engine.now, rank=run.rank, token=token))
+
+    def _end(self, run: Run) -> None:
+        now = self._engine.now
+        vacated = run.vacate
+        run.leave()
+        self._send(
+            PhaseEnded(
+                at=now,
+                rank=run.rank,
+                token=run.token,
+                phase=run.phase,
+                iteration=run.iteration,
+                vacated=vacated,
+                report=PhaseReport(body_us=now - run.started, restore_us=run.restore_us),
+            )
+        )
+        if run.phase is ROLLOUT:
+            self._request(run, TRAINING)
+        else:
+            self._trained(run)
+
+    def _trained(self, run: Run) -> None:
+        iteration = run.iteration
+        run.iteration += 1
+        sync_us = 0 if run.colocated else run.work.sync_us[iteration]
+        self._link.send(sync_us, self._synced, (run, run.attempt, run.work.other_us[iteration]))
+
+    def _synced(self, synced: tuple[Run, int, int]) -> None:
+        run, attempt, other_us = synced
+        if other_us:
+            self._engine.at(self._engine.now + other_us, self._next, (run, attempt))
+        else:
+            self._next((run, attempt))
+
+    def _next(self, turn: tuple[Run, int]) -> None:
+        run, attempt = turn
+        if run.alive and run.attempt == attempt:
+            self.begin(run)
+
+    def _vacated(self, left: tuple[Run, PhaseKind, Token]) -> None:
+        run, phase, token = left
+        if run.alive:
+            run.on_slots[phase] = False
+            self._send(SlotVacated(at=self._engine.now, rank=run.rank, token=token, report=NO_REPORT))

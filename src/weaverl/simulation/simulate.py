@@ -1,0 +1,41 @@
+"""A trace under a policy: the scheduler of the live cluster in a simulated world."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.state import Parameters
+from weaverl.simulation.costs import Costs
+from weaverl.simulation.metrics import Metrics
+from weaverl.simulation.outcome import Outcome, outcome
+from weaverl.simulation.run import Run
+from weaverl.simulation.supply import Supply, empty_cluster
+from weaverl.simulation.traces.records import Trace
+from weaverl.simulation.workload import drawn_work, simulated_job
+from weaverl.simulation.world import World
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """How a trace is run. ``seed`` None: nothing is random, every rollout takes its mean."""
+
+    policy: str = "weave-paper"
+    seed: int | None = 0
+    costs: Costs = Costs()
+    timings: bool = True
+
+
+def simulate(trace: Trace, setup: Setup, ended: Callable[[], None] = lambda: None) -> Outcome:
+    """Run a trace to its end. ``ended`` is called whenever a job has ended."""
+    costs, by_name = setup.costs, {job.job_id: job for job in trace.jobs}
+    runs: dict[str, Run] = {}
+    metrics = Metrics(costs, runs, ended)
+    supply = Supply(costs)
+    door = Scheduler(empty_cluster(costs), Parameters(policy=setup.policy))
+    world = World(
+        door, costs, supply, lambda job: drawn_work(by_name[job.spec.name], costs, setup.seed), runs, [metrics]
+    )
+    world.run(simulated_job(job, costs) for job in trace.jobs)
+    parameters = {"random": setup.seed is not None, **msgspec.to_builtins(costs)}
+    named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": parameters}
+    return outcome(metrics, costs, named, world.decision_ns if setup.timings else None, None)

@@ -1,0 +1,78 @@
+"""The nodes of a simulated cluster: all there from the start where a limit is wanted, else as many as jobs need.
+
+A node costs only while a group has it, so that without a limit a spare node is free.
+"""
+
+from math import ceil
+
+from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import JobSpec
+from weaverl.simulation.costs import Costs
+
+GIB = 2**30
+DEVICE_MEMORY_BYTES = 96 * GIB
+
+
+def empty_cluster(costs: Costs) -> Cluster:
+    """Prices and factors, and no node yet."""
+    return Cluster(
+        name="simulated",
+        rollout=Pool(kind=PoolKind.ROLLOUT, gpu="H20", usd_per_gpu_hour=costs.rollout_usd_per_gpu_hour),
+        training=Pool(kind=PoolKind.TRAINING, gpu="H800", usd_per_gpu_hour=costs.training_usd_per_gpu_hour),
+        nodes=(),
+        usable_host_memory=costs.usable_host_memory,
+        rollout_on_training=costs.colocated_rollout,
+        training_on_rollout=costs.gavel_training,
+    )
+
+
+class Supply:
+    """Makes the nodes that are missing, and counts those that groups have."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.nodes: list[Node] = []
+        self._costs = costs
+        self._made = dict.fromkeys(PoolKind, 0)
+        self._taken = dict.fromkeys(PoolKind, 0)
+
+    def at_start(self) -> list[Node]:
+        """The nodes that are there before the first job: all of them if they are limited."""
+        return self._make(self._costs.max_nodes_per_pool or 1)
+
+    def for_job(self, spec: JobSpec) -> list[Node]:
+        """The nodes to add so that the job could have its own, in either pool."""
+        if self._costs.max_nodes_per_pool is not None:
+            return []
+        return self._make(ceil(max(spec.rollout_gpus, spec.training_gpus) / self._costs.gpus_per_node))
+
+    def taken(self, group: Group) -> None:
+        """A group has its nodes."""
+        self._taken[PoolKind.ROLLOUT] += len(group.rollout_nodes)
+        self._taken[PoolKind.TRAINING] += len(group.training_nodes)
+
+    def given_back(self, group: Group) -> None:
+        """A group has its nodes no more."""
+        self._taken[PoolKind.ROLLOUT] -= len(group.rollout_nodes)
+        self._taken[PoolKind.TRAINING] -= len(group.training_nodes)
+
+    def _make(self, wanted: int) -> list[Node]:
+        nodes = []
+        for pool in PoolKind:
+            missing = self._taken[pool] + wanted - self._made[pool]
+            for number in range(self._made[pool], self._made[pool] + max(missing, 0)):
+                nodes.append(self._node(pool, number))
+            self._made[pool] += max(missing, 0)
+        self.nodes += nodes
+        return nodes
+
+    def _node(self, pool: PoolKind, number: int) -> Node:
+        name = f"{pool[0]}{number:05d}"
+        return Node(
+            name=name,
+            pool=pool,
+            host=name,
+            num_devices=self._costs.gpus_per_node,
+            device_memory_bytes=DEVICE_MEMORY_BYTES,
+            host_memory_bytes=round(self._costs.node_host_gib * GIB),
+        )

@@ -1,0 +1,128 @@
+"""What simulated jobs do: their descriptions for the scheduler, and the times of their iterations.
+
+The times are drawn from one seed and the job's name alone, so that they are the same whatever the policy, the order of
+arrivals, or the process; they are drawn when a job arrives and forgotten when it has ended.
+"""
+
+import hashlib
+from collections.abc import Callable
+from math import ceil, log, sqrt
+
+import msgspec
+import numpy as np
+
+from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
+from weaverl.simulation.costs import Costs, for_model, sync_seconds
+from weaverl.simulation.traces.records import TraceJob
+
+MICROSECONDS = 1e6
+GIB = 2**30
+ROLE = Role(name="run", command=("simulated",))
+"""One process stands for all of a job's: the driver that asks for its workers."""
+
+
+class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job and how it behaves outside of its iterations. Microseconds.
+
+    ``tail_from`` is the fraction of a rollout after which it can be moved to ``tail_devices`` of its devices; 1 for
+    a job whose tail is never moved.
+    """
+
+    spec: JobSpec
+    arrival_us: int
+    cold_start_us: int = 0
+    rollout_switch_us: int = 0
+    training_switch_us: int = 0
+    tail_from: float = 1.0
+    tail_devices: int = 0
+
+
+class Work(msgspec.Struct, frozen=True):
+    """Microseconds of each of a job's iterations alone on its own warm nodes, by phase."""
+
+    rollout_us: list[int]
+    training_us: list[int]
+    sync_us: list[int]
+    other_us: list[int]
+
+    @property
+    def num_iterations(self) -> int:
+        """How many iterations there are."""
+        return len(self.rollout_us)
+
+    def solo_us(self) -> list[int]:
+        """Solo time of each iteration."""
+        return [sum(one) for one in zip(self.rollout_us, self.training_us, self.sync_us, self.other_us, strict=True)]
+
+
+WorkOf = Callable[[SimulatedJob], Work]
+
+
+def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
+    """A row of a trace as the scheduler and the world see it."""
+    rollout_switch = for_model(costs.rollout_switch_seconds, job.model_billions)
+    training_switch = for_model(costs.training_switch_seconds, job.model_billions)
+    profile = PhaseProfile(
+        rollout_max_seconds=job.rollout_max_seconds,
+        rollout_mean_seconds=job.rollout_mean_seconds,
+        rollout_cv=job.rollout_cv,
+        training_seconds=job.training_seconds,
+        sync_seconds=sync_seconds(costs, job.sync_gib),
+        rollout_switch_seconds=rollout_switch,
+        training_switch_seconds=training_switch,
+    )
+    spec = JobSpec(
+        name=job.job_id,
+        roles=(ROLE,),
+        rollout_gpus=job.rollout_gpus,
+        training_gpus=job.training_gpus,
+        host_memory=HostMemory(
+            rollout_bytes=round(job.rollout_host_gib * GIB), training_bytes=round(job.training_host_gib * GIB)
+        ),
+        slo=job.slo,
+        profile=profile,
+        tenant=job.tenant,
+        iterations=job.iterations,
+    )
+    tail_devices = ceil(job.rollout_gpus * costs.tail_devices)
+    has_tail = costs.tail_migration and tail_devices < job.rollout_gpus
+    return SimulatedJob(
+        spec=spec,
+        arrival_us=_us(job.arrival_seconds),
+        cold_start_us=_us(for_model(costs.cold_start_seconds, job.model_billions)),
+        rollout_switch_us=_us(rollout_switch),
+        training_switch_us=_us(training_switch),
+        tail_from=job.rollout_p80 if has_tail else 1.0,
+        tail_devices=tail_devices,
+    )
+
+
+def drawn_work(job: TraceJob, costs: Costs, seed: int | None) -> Work:
+    """The times of all iterations; without a seed each rollout takes its mean.
+
+    Lognormal with the trace's mean and coefficient of variation, capped at the time at the response cap; both grow
+    linearly over the iterations from 1 to ``rollout_growth``.
+    """
+    growth = np.linspace(1.0, job.rollout_growth, job.iterations)
+    seconds = np.full(job.iterations, job.rollout_mean_seconds)
+    if seed is not None and job.rollout_cv > 0:
+        variance = log(1.0 + job.rollout_cv**2)
+        location = log(job.rollout_mean_seconds) - variance / 2
+        seconds = _generator(seed, job.job_id).lognormal(location, sqrt(variance), job.iterations)
+    rollouts = np.rint(np.minimum(seconds, job.rollout_max_seconds) * growth * MICROSECONDS).astype(np.int64)
+    sync_us = _us(sync_seconds(costs, job.sync_gib))
+    return Work(
+        rollouts.tolist(),
+        [_us(job.training_seconds)] * job.iterations,
+        [sync_us] * job.iterations,
+        [0] * job.iterations,
+    )
+
+
+def _generator(seed: int, job: str) -> np.random.Generator:
+    digest = hashlib.sha256(f"{seed}/{job}".encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * MICROSECONDS)

@@ -1,0 +1,193 @@
+"""The world of a simulation: it carries out what the scheduler commands by having happen what a cluster would report.
+
+One process stands for each job. A cold start takes its time before the process registers; a phase under a permit first
+restores the job's state if that is not on the slots, which is the whole price of a hand-over; then its body runs, and
+so on to the last iteration.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from weaverl.domain.cluster import Node, PoolKind
+from weaverl.domain.commands import (
+    AdmitJob,
+    AnyCommand,
+    ChangeJobState,
+    GrantPermit,
+    KillJob,
+    MoveTail,
+    RefuseRequest,
+    RegroupJobs,
+    SetTimer,
+    StartRank,
+    VacateSlot,
+    WidenPermit,
+)
+from weaverl.domain.events import (
+    AgentReported,
+    AnyEvent,
+    ControllerStarted,
+    DeathConfirmed,
+    JobSubmitted,
+    ProcessExited,
+    RankId,
+    RankRegistered,
+    TimerFired,
+)
+from weaverl.domain.groups import Group, Pin
+from weaverl.domain.jobs import ENDED, PhaseKind
+from weaverl.simulation.costs import Costs, LinkSharing
+from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
+from weaverl.simulation.link import PrivateLink, SharedLink
+from weaverl.simulation.phases import Phases
+from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
+from weaverl.simulation.supply import Supply
+from weaverl.simulation.workload import SimulatedJob, WorkOf
+
+EPOCH = 1
+
+
+class Door(Protocol):
+    """What decides: the scheduler."""
+
+    def handle(self, event: AnyEvent) -> list[AnyCommand]:
+        """Decide on an event."""
+
+
+class Listener(Protocol):
+    """Hears every event with what was decided on it, in order."""
+
+    def hear(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
+        """Hear one."""
+
+
+class World:
+    """Sends events to the scheduler and carries its commands out."""
+
+    def __init__(
+        self,
+        door: Door,
+        costs: Costs,
+        supply: Supply,
+        work_of: WorkOf,
+        runs: dict[str, Run],
+        listeners: Iterable[Listener],
+    ) -> None:
+        self.engine = Engine()
+        self.runs = runs
+        self.decision_ns: list[int] = []
+        self._handle = door.handle
+        self._costs, self._supply, self._work_of = costs, supply, work_of
+        self._hear = [listener.hear for listener in listeners]
+        self._pools: dict[str, PoolKind] = {}
+        self._groups: dict[str, Group] = {}
+        link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
+        self._phases = Phases(self.engine, link, costs, self._send, self._finished)
+        self._reactions = self._table()
+
+    def run(self, jobs: Iterable[SimulatedJob]) -> None:
+        """Let all jobs arrive, in order of their arrival, and run to their end."""
+        self._send(ControllerStarted(epoch=EPOCH))
+        self._report(self._supply.at_start())
+        self._next_arrival(iter(jobs))
+        self.engine.run()
+
+    def _table(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            AdmitJob: self._admitted,
+            RegroupJobs: lambda command: self._regroup(command.group),
+            RefuseRequest: self._refused,
+            StartRank: self._start,
+            GrantPermit: lambda command: self._phases.granted(self.runs[command.job], command),
+            MoveTail: lambda command: self._phases.move_tail(self.runs[command.job], command),
+            WidenPermit: lambda command: self._phases.widened(self.runs[command.job], command),
+            VacateSlot: lambda command: self._phases.vacate(self.runs[command.job], command),
+            KillJob: self._kill,
+            ChangeJobState: self._changed,
+            SetTimer: lambda command: self.engine.at(command.at, self._timer, command.name, TIMERS_LAST),
+        }
+
+    def _send(self, event: AnyEvent) -> None:
+        self._carry_out(event, self._handle(event))
+
+    def _carry_out(self, event: AnyEvent, commands: list[AnyCommand]) -> None:
+        for hear in self._hear:
+            hear(event, commands)
+        for command in commands:
+            react = self._reactions.get(type(command))
+            if react is not None:
+                react(command)
+
+    def _next_arrival(self, jobs: Iterator[SimulatedJob]) -> None:
+        job = next(jobs, None)
+        if job is not None:
+            self.engine.at(job.arrival_us, self._arrive, (job, jobs), ARRIVALS_NEXT)
+
+    def _arrive(self, arrival: tuple[SimulatedJob, Iterator[SimulatedJob]]) -> None:
+        job, jobs = arrival
+        self._report(self._supply.for_job(job.spec))
+        self.runs[job.spec.name] = Run(job, self._work_of(job))
+        event = JobSubmitted(at=self.engine.now, spec=job.spec, request=job.spec.name)
+        started = perf_counter_ns()
+        commands = self._handle(event)
+        self.decision_ns.append(perf_counter_ns() - started)
+        self._carry_out(event, commands)
+        self._next_arrival(jobs)
+
+    def _report(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._pools[node.name] = node.pool
+            self._send(AgentReported(at=self.engine.now, epoch=EPOCH, node=node))
+
+    def _admitted(self, command: AdmitJob) -> None:
+        self._regroup(command.group)
+        self.runs[command.job].admit(command, self._paces(command.pin))
+
+    def _paces(self, pin: Pin) -> dict[PhaseKind, float]:
+        """How many times as long each phase takes on the GPUs that it got."""
+        rollout, training = self._pools[pin.rollout[0].node], self._pools[pin.training[0].node]
+        return {
+            ROLLOUT: 1.0 if rollout is PoolKind.ROLLOUT else self._costs.colocated_rollout,
+            TRAINING: 1.0 if training is PoolKind.TRAINING else self._costs.gavel_training,
+        }
+
+    def _regroup(self, group: Group) -> None:
+        before = self._groups.pop(group.name, None)
+        if before is not None:
+            self._supply.given_back(before)
+        if group.members:
+            self._groups[group.name] = group
+            self._supply.taken(group)
+
+    def _start(self, command: StartRank) -> None:
+        run = self.runs[command.rank.job]
+        self.engine.at(self.engine.now + run.job.cold_start_us, self._register, (run, command.rank, command.node))
+
+    def _register(self, started: tuple[Run, RankId, str]) -> None:
+        run, rank, node = started
+        if run.alive and run.attempt == rank.attempt:
+            run.start(rank, node)
+            self._send(RankRegistered(at=self.engine.now, rank=rank))
+            self._phases.begin(run)
+
+    def _finished(self, run: Run) -> None:
+        self._send(ProcessExited(at=self.engine.now, rank=run.rank, node=run.home, exit_code=0))
+
+    def _kill(self, command: KillJob) -> None:
+        run = self.runs[command.job]
+        run.alive, run.due = False, NOT_DUE
+        self.engine.at(self.engine.now, self._confirm, command)
+
+    def _confirm(self, command: KillJob) -> None:
+        self._send(DeathConfirmed(at=self.engine.now, job=command.job, attempt=command.attempt, node=command.node))
+
+    def _refused(self, command: RefuseRequest) -> None:
+        del self.runs[command.request]
+
+    def _changed(self, command: ChangeJobState) -> None:
+        if command.state in ENDED:
+            del self.runs[command.job]
+
+    def _timer(self, name: str) -> None:
+        self._send(TimerFired(at=self.engine.now, name=name))
