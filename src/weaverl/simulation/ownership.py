@@ -5,7 +5,10 @@ from weaverl.domain.groups import Group
 
 
 class Ownership:
-    """Integrates devices in groups, by pool. Microseconds; ``device_us`` is what was provisioned so far."""
+    """Integrates devices in groups, by pool.
+
+    ``devices`` are in groups now; ``device_us``, in microseconds, is what was provisioned so far.
+    """
 
     def __init__(self) -> None:
         self.device_us = dict.fromkeys(PoolKind, 0)
@@ -13,7 +16,7 @@ class Ownership:
         self._nodes: dict[str, Node] = {}
         self._owner: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
-        self._devices = dict.fromkeys(PoolKind, 0)
+        self.devices = dict.fromkeys(PoolKind, 0)
         self._since = 0
 
     def add(self, node: Node) -> None:
@@ -45,11 +48,11 @@ class Ownership:
     def advance(self, at: int) -> None:
         """Book the time until now; what was the case for no time at all is no peak."""
         if at > self._since:
-            for pool, devices in self._devices.items():
+            for pool, devices in self.devices.items():
                 self.device_us[pool] += devices * (at - self._since)
                 self.peak_devices[pool] = max(self.peak_devices[pool], devices)
             self._since = at
 
     def _change(self, name: str, sign: int) -> None:
         node = self._nodes[name]
-        self._devices[node.pool] += sign * node.num_devices
+        self.devices[node.pool] += sign * node.num_devices

@@ -1,19 +1,19 @@
 """A trace under a policy: the scheduler of the live cluster in a simulated world."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
-from weaverl.simulation.metrics import Metrics
+from weaverl.simulation.metrics import JobFigures, Metrics
 from weaverl.simulation.outcome import Outcome, outcome
 from weaverl.simulation.run import Run
 from weaverl.simulation.supply import Supply, empty_cluster
 from weaverl.simulation.traces.records import Trace
-from weaverl.simulation.workload import drawn_work, simulated_job
-from weaverl.simulation.world import World
+from weaverl.simulation.workload import SimulatedJob, Work, drawn_work, simulated_job
+from weaverl.simulation.world import Listener, World
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,17 +25,34 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     timings: bool = True
 
 
+class Finished(msgspec.Struct, frozen=True):
+    """A run that has ended: its outcome, and the figures of its jobs in the order in which they ended."""
+
+    outcome: Outcome
+    jobs: JobFigures
+
+
 def simulate(trace: Trace, setup: Setup, ended: Callable[[], None] = lambda: None) -> Outcome:
     """Run a trace to its end. ``ended`` is called whenever a job has ended."""
+    return simulate_heard(trace, setup, (), ended).outcome
+
+
+def simulate_heard(
+    trace: Trace, setup: Setup, listeners: Iterable[Listener], ended: Callable[[], None] = lambda: None
+) -> Finished:
+    """Run a trace to its end before ``listeners``, which hear every event with what was decided on it."""
     costs, by_name = setup.costs, {job.job_id: job for job in trace.jobs}
     runs: dict[str, Run] = {}
     metrics = Metrics(costs, runs, ended)
     supply = Supply(costs)
     door = Scheduler(empty_cluster(costs), Parameters(policy=setup.policy))
-    world = World(
-        door, costs, supply, lambda job: drawn_work(by_name[job.spec.name], costs, setup.seed), runs, [metrics]
-    )
+
+    def work_of(job: SimulatedJob) -> Work:
+        return drawn_work(by_name[job.spec.name], costs, setup.seed)
+
+    world = World(door, costs, supply, work_of, runs, [metrics, *listeners])
     world.run(simulated_job(job, costs) for job in trace.jobs)
     parameters = {"random": setup.seed is not None, **msgspec.to_builtins(costs)}
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": parameters}
-    return outcome(metrics, costs, named, world.decision_ns if setup.timings else None, None)
+    summed = outcome(metrics, costs, named, world.decision_ns if setup.timings else None, None)
+    return Finished(summed, metrics.jobs)
