@@ -12,7 +12,9 @@ from weaverl.domain.jobs import HostMemory, PhaseProfile
 from weaverl.errors import UsageError
 from weaverl.simulation.costs import Costs, for_model, sync_seconds
 from weaverl.simulation.estimate_inputs import Efficiencies, Term, Workload, mean_length
-from weaverl.simulation.estimate_rollout import Rollout
+from weaverl.simulation.estimate_rollout import Rollout, smallest_parallel
+from weaverl.simulation.hardware import GpuKind
+from weaverl.simulation.models import ModelShape
 
 GIB = 2**30
 
@@ -99,6 +101,21 @@ def _training(workload: Workload, share: Efficiencies) -> tuple[float, tuple[Ter
         ),
         Term("training", update + log_probs, "s", "log-probabilities + update"),
     )
+
+
+def host_memory_of(model: ModelShape, rollout_gpus: int, training_gpus: int, gpu: GpuKind, costs: Costs) -> HostMemory:
+    """Host memory of a job of which only the model and its GPUs are known; ``gpu`` is the rollout pool's."""
+    shape = Workload(
+        model=model,
+        max_tokens=2,
+        mean_tokens=1.0,
+        rollout_gpu=gpu,
+        training_gpu=gpu,
+        rollout_gpus=rollout_gpus,
+        training_gpus=training_gpus,
+    )
+    share = Efficiencies()
+    return _host_memory(shape, share, costs, smallest_parallel(shape, share))[0]
 
 
 def _host_memory(

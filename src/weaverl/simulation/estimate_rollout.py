@@ -143,14 +143,15 @@ class Rollout:
 
 def _tensor_parallel(workload: Workload, share: Efficiencies) -> int:
     """GPUs that hold one copy of the weights together."""
-    wanted = workload.tensor_parallel or _smallest_parallel(workload, share)
+    wanted = workload.tensor_parallel or smallest_parallel(workload, share)
     if workload.rollout_gpus % wanted:
         problem = f"tensor parallelism {wanted} does not divide {workload.rollout_gpus} rollout GPUs"
         raise UsageError(f"{problem}: give --rollout-gpus a multiple of it, or --tensor-parallel")
     return wanted
 
 
-def _smallest_parallel(workload: Workload, share: Efficiencies) -> int:
+def smallest_parallel(workload: Workload, share: Efficiencies) -> int:
+    """The smallest power of two that leaves weights at most their share of a GPU's memory."""
     size = 1
     while (
         size * 2 <= workload.rollout_gpus
