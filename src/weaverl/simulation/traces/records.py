@@ -1,4 +1,4 @@
-"""A trace as plain records: the jobs in order of arrival, and what was left out on the way here."""
+"""Traces as plain records: jobs in order of arrival, and what was left out on the way here."""
 
 import msgspec
 
@@ -44,3 +44,37 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def rows(self) -> int:
         """Rows that the source had: kept and skipped."""
         return len(self.jobs) + sum(self.skipped.values())
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of a public cluster trace: what it asked for and how long it ran. ``gpus`` may be a fraction."""
+
+    job_id: str
+    tenant: str
+    submit_seconds: float
+    duration_seconds: float
+    gpus: float
+
+
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
+    """The usable jobs of a public trace, sorted stably by submission, the first of them at second 0.
+
+    ``origin`` says what second 0 is on the trace's own clock; ``skipped`` counts what cannot be used by reason;
+    ``warnings`` are to be shown once.
+    """
+
+    name: str
+    origin: str
+    arrivals: tuple[Arrival, ...]
+    skipped: dict[str, int] = {}
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Jobs that the source had: kept and skipped."""
+        return len(self.arrivals) + sum(self.skipped.values())
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that the kept jobs used."""
+        return sum(one.duration_seconds * one.gpus for one in self.arrivals) / 3600

@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
@@ -45,7 +45,12 @@ def read_jobs(lines: Iterable[str], source: str) -> list[TraceJob]:
         TraceError: a missing, unknown or repeated column, a cell that is out of range, an id that is there twice.
     """
     table = Table(lines, source)
-    check_header(table.header, source)
+    table.require([name for name in COLUMNS if name != _OPTIONAL])
+    unknown = [name for name in table.header if name not in COLUMNS]
+    if unknown:
+        raise TraceError(
+            f"{source} has column {', '.join(unknown)} that we do not know: the columns are {','.join(COLUMNS)}"
+        )
     jobs: list[TraceJob] = []
     first_lines: dict[str, int] = {}
     for row in table.rows():
@@ -55,22 +60,6 @@ def read_jobs(lines: Iterable[str], source: str) -> list[TraceJob]:
             raise row.fault("job_id", f"{job.job_id} is the id of line {first} too: ids are unique")
         jobs.append(job)
     return sorted(jobs, key=lambda job: job.arrival_seconds)
-
-
-def check_header(header: Sequence[str], source: str) -> None:
-    """Refuse a header that lacks one of our columns or has one we do not know."""
-    missing = [name for name in COLUMNS if name not in header and name != _OPTIONAL]
-    unknown = [name for name in header if name not in COLUMNS]
-    if not missing and not unknown:
-        return
-    if len(header) <= 1:
-        raise TraceError(
-            f"{source}: 1 column found, expected {len(COLUMNS)} ({', '.join(COLUMNS[:3])}, ...), commas between"
-        )
-    problem = (
-        f"lacks column {', '.join(missing)}" if missing else f"has column {', '.join(unknown)} that we do not know"
-    )
-    raise TraceError(f"{source} {problem}: the columns of a trace are {','.join(COLUMNS)}")
 
 
 def write_jobs(jobs: Iterable[TraceJob], path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weaverl.errors import TraceError
+from weaverl.simulation.traces.stamps import Stamps, clock_seconds
 
 # No quantity of a trace is larger: 1e10 s are three centuries, and the clock's microseconds stay exact integers.
 LARGEST = 1e10
@@ -53,6 +54,15 @@ class Row:
         if not value.is_integer():
             raise self.fault(column, f"{self.cells[column]} must be a whole number")
         return int(value)
+
+    def seconds(self, column: str) -> float:
+        """A duration: plain seconds, or spelled out like ``1-02:03:04`` or ``1 day, 6:00:00``."""
+        spelled = clock_seconds(self.cells[column])
+        return self.number(column, at_least=0) if spelled is None else spelled
+
+    def stamp(self, column: str, stamps: Stamps) -> float:
+        """A wall-clock stamp as seconds since 1970."""
+        return stamps.seconds(self.cells[column], lambda problem: self.fault(column, problem))
 
 
 def shown(value: str) -> str:
@@ -103,6 +113,18 @@ class Table:
         repeated = sorted({name for name in self.header if self.header.count(name) > 1})
         if repeated:
             raise TraceError(f"{source}, line 1: column {repeated[0]} is there twice: rename one, or add the header")
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Refuse a header that lacks one of ``columns``."""
+        missing = [name for name in columns if name not in self.header]
+        if not missing:
+            return
+        if len(self.header) <= 1:
+            raise TraceError(
+                f"{self.source}: 1 column found, expected {len(columns)} ({', '.join(columns[:3])}, ...), "
+                f"with commas between"
+            )
+        raise TraceError(f"{self.source} lacks column {', '.join(missing)}: its header must have {','.join(columns)}")
 
     def rows(self) -> Iterator[Row]:
         """All rows.
