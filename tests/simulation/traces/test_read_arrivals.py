@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from trace_files import table, tar_gz, written
 
-from shared_data import shared_file
 from weaverl.errors import TraceError, UsageError
 from weaverl.simulation.traces import instances, sieve
 from weaverl.simulation.traces.philly import NO_ATTEMPT_TIMES
@@ -86,8 +85,8 @@ class TestPhillyCsv:
         with pytest.raises(TraceError, match="line 2, column duration: 'Partition_Limit'"):
             read_arrivals(written(path, PHILLY + "2017-10-09 07:01:55,Partition_Limit,1,1,vc\n"))
 
-    def test_the_whole_file_has_all_its_jobs_and_gpu_hours(self):
-        found = read_arrivals(shared_file("data/philly.csv.gz"))
+    def test_the_whole_file_has_all_its_jobs_and_gpu_hours(self, philly_file):
+        found = philly_file
         assert (found.rows, len(found.arrivals), found.skipped) == (82_247, 82_247, {})
         assert round(found.gpu_hours, 2) == 978_078.47
         assert found.origin == "2017-09-04 10:30:41"

@@ -90,12 +90,17 @@ def read_arrivals(path: Path, format_: Format | None = None, reading: Reading = 
     """
     stamps = Stamps(zone_named(reading.zone))
     if format_ is None:
-        format_ = _told_by_header(path, reading)
+        format_ = _told_by_header(path, reading.member)
     with open_text(path, reading.member) as lines:
         sieve = _sift(path, format_, lines, reading, stamps)
     if format_ in (Format.PHILLY, Format.PHILLY_JSON, Format.HELIOS):
         return sieve.arrivals_by_stamps(trace_name(path), stamps)
     return sieve.arrivals(trace_name(path), _clock(stamps.zone))
+
+
+def has_public_header(path: Path, member: str | None = None) -> bool:
+    """Whether the file's first line is exactly the header of a public trace."""
+    return _cells(_first_line(path, member)) in _HEADERS
 
 
 def trace_name(path: Path) -> str:
@@ -151,20 +156,23 @@ def _header_beside(path: Path, declared: tuple[str, ...]) -> tuple[str, ...]:
     return table.header
 
 
-def _told_by_header(path: Path, reading: Reading) -> Format:
-    with open_text(path, reading.member) as lines:
-        first = lines.readline()
+def _told_by_header(path: Path, member: str | None) -> Format:
+    first = _first_line(path, member)
     cells = _cells(first)
     if cells in _HEADERS:
         return _HEADERS[cells]
     if cells == COLUMNS:
         raise TraceError(f"{path} is a trace of ours already: simulate it as it is")
-    shown = first.strip()[:_MAX_SHOWN]
     found = f"{len(cells)} column{'' if len(cells) == 1 else 's'}"
     raise TraceError(
-        f"{path}: {found} found in its first line ({shown!r}), no header that we know: name the trace with "
-        f"--format {'|'.join(Format)}"
+        f"{path}: {found} found in its first line ({first.strip()[:_MAX_SHOWN]!r}), no header that we know: name the "
+        f"trace with --format {'|'.join(Format)}"
     )
+
+
+def _first_line(path: Path, member: str | None) -> str:
+    with open_text(path, member) as lines:
+        return lines.readline()
 
 
 def _cells(line: str) -> tuple[str, ...]:

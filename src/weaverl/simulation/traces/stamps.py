@@ -12,7 +12,7 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?: ?([A-Z]{1,5}))?", r
 _ZONE_WORDS = {"UTC": 0, "GMT": 0, "Z": 0, "PST": -8, "PDT": -7}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d{1,3}):(\d\d):(\d\d)|(\d+) days?, (\d{1,2}):(\d\d):(\d\d)", re.ASCII)
 
-NO_ZONE = "stamps have no time zone: differences are plain arithmetic; name the zone to count clock changes"
+NO_ZONE = "stamps have no time zone: differences are plain arithmetic; name the zone (--tz) to count clock changes"
 
 
 def zone_named(name: str | None) -> tzinfo | None:
