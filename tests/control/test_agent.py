@@ -138,6 +138,20 @@ def test_a_kill_that_the_agent_did_not_survive_is_confirmed_by_the_next(bench: B
     assert list((bench.directory / "ranks" / NODE.name).iterdir()) == []
 
 
+def test_a_rank_that_died_before_its_kill_was_carried_out_is_not_reported_as_stopped(bench: Bench):
+    dies = bench.start("import os; os.kill(os.getpid(), 9)", role="training", master="run")
+    bench.store.commit([Put(names.rendezvous("job", 1), b'{"host":"127.0.0.1","port":1}')], producer="t", sequence=1)
+    bench.command(bench.start(STUBBORN), dies)
+    bench.turn_until(lambda: "here" in bench.log() and bench.inbox() == 0)
+    files = bench.directory / "ranks" / NODE.name
+    bench.restart()
+    await_true(lambda: bool(list(files.glob("*/training-0.exit"))) or bool(bench.events(ProcessExited)))
+    bench.kill()
+    bench.turn_until(lambda: bench.events(DeathConfirmed))
+    reported = {(event.rank.role, event.exit_code, event.stopped) for event in bench.events(ProcessExited)}
+    assert reported == {("training", -9, False), ("run", -9, True)}
+
+
 def test_a_start_that_waits_for_its_meeting_delays_no_beat_and_no_other_command(bench: Bench):
     bench.command(bench.start("print('here')", role="training", master="rollout"))
     beats = set()

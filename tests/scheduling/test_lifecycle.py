@@ -57,6 +57,37 @@ def test_a_rank_that_does_not_start_fails_the_job_with_the_reason():
     assert world.scheduler.state.jobs["a"].reason == "a/rollout-0 did not start: python3: not found"
 
 
+def exited(role: str, exit_code: int, last_line: str, *, stopped: bool = False) -> ProcessExited:
+    node = "t0" if role == "training" else "r0"
+    rank = RankId("a", 1, role, 0)
+    return ProcessExited(rank=rank, node=node, exit_code=exit_code, last_lines=(last_line,), stopped=stopped)
+
+
+def test_a_killed_rank_is_the_reason_although_the_exit_of_one_that_lost_it_was_heard_of_first():
+    world = World(cluster())
+    world.submit(job("a"))
+    world.register_all()
+    world.send(exited("driver", 1, "Connection closed by peer"))
+    assert world.scheduler.state.jobs["a"].reason == "a/driver-0 exited with code 1"
+    world.send(exited("training", -9, "last words"))
+    world.send(exited("rollout", -6, "aborted by its watchdog"))
+    world.run()
+    record = world.scheduler.state.jobs["a"]
+    assert record.reason.startswith("a/training-0 was ended by signal 9 (SIGKILL")
+    assert record.last_lines == ("last words",)
+
+
+def test_a_rank_that_we_killed_is_not_the_reason_of_a_failure():
+    world = World(cluster())
+    world.submit(job("a"))
+    world.register_all()
+    world.send(exited("driver", 1, "boom"))
+    world.send(exited("training", -9, "hung", stopped=True))
+    world.send(exited("rollout", -15, "told to end"))
+    world.run()
+    assert world.scheduler.state.jobs["a"].reason == "a/driver-0 exited with code 1"
+
+
 def test_a_rank_that_outlives_the_others_is_stopped_and_the_job_is_finished():
     world = World(cluster(), iterations=0)
     world.submit(job("a"))

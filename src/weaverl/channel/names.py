@@ -63,6 +63,11 @@ def rank_name(rank: RankId) -> str:
     return f"{rank.job}/{rank.attempt}/{rank.role}/{rank.rank}"
 
 
+def checkpoints(rank: RankId) -> str:
+    """Key: the checkpoints that one process of a job found when it started."""
+    return f"checkpoints/{rank_name(rank)}"
+
+
 def revoked(job: str, attempt: int) -> str:
     """Key: it is there once an attempt of a job may have no more effect."""
     return f"revoked/{job}/{attempt}"

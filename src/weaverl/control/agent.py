@@ -104,13 +104,16 @@ class Agent:
                 logger.warning("%s; trying again", error)
 
     def turn(self) -> None:
-        """Beat, read, go on with every command, report what ended."""
+        """Beat, read, report what ended, go on with every command.
+
+        In this order: what has ended by itself is told before a command to stop it is carried out.
+        """
         self._beat()
         self._read()
-        self._work()
         for end in self.ranks.ended():
-            self.send(_event_of(end, self.node.name))
+            self.send(_event_of(end, self.node.name, self._stops(end.started.rank)))
             self.ranks.drop(end.started.rank)
+        self._work()
         reap_orphans(self.ranks.launcher_pids())
 
     def send(self, event: AnyEvent) -> None:
@@ -153,6 +156,10 @@ class Agent:
                 return _Kill(self, command)
             case _:
                 return None
+
+    def _stops(self, rank: RankId) -> bool:
+        tasks = (one.task for one in self._commands)
+        return any(isinstance(task, _Kill) and task.has_begun(rank.job, rank.attempt) for task in tasks)
 
     def _work(self) -> None:
         for one in self._commands:
@@ -246,11 +253,17 @@ class _Kill:
         self._command = command
         self._killing = Killing(mark_of(agent.cluster, agent.node.name, command.job, command.attempt))
         self._complain_at = time.monotonic() + _KILL_PATIENCE_SECONDS
+        self._has_begun = False
         logger.info("stops %s attempt %d: %s", command.job, command.attempt, command.reason)
+
+    def has_begun(self, job: str, attempt: int) -> bool:
+        """Whether processes of this attempt were signalled."""
+        return self._has_begun and (job, attempt) == (self._command.job, self._command.attempt)
 
     def step(self) -> bool:
         """Signal what still lives; confirm when nothing does."""
         job, attempt = self._command.job, self._command.attempt
+        self._has_begun = True
         if not self._killing.step():
             if time.monotonic() > self._complain_at:
                 self._complain_at += _KILL_PATIENCE_SECONDS
@@ -261,12 +274,12 @@ class _Kill:
         return True
 
 
-def _event_of(end: RankEnd, node: str) -> StartFailed | ProcessExited:
+def _event_of(end: RankEnd, node: str, stopped: bool) -> StartFailed | ProcessExited:
     rank: RankId = end.started.rank
     if end.start_error:
         return StartFailed(rank=rank, node=node, reason=end.start_error)
     words = last_lines(Path(end.started.log)) or ("(it wrote nothing; `weaverl logs` shows the other ranks)",)
-    return ProcessExited(rank=rank, node=node, exit_code=end.exit_code, last_lines=words)
+    return ProcessExited(rank=rank, node=node, exit_code=end.exit_code, last_lines=words, stopped=stopped)
 
 
 def _readable(entry: Entry) -> AnyCommand | None:

@@ -49,6 +49,7 @@ def deliver(command: AnyCommand, ranks: tuple[RankId, ...]) -> Iterator[Write]:
         case ChangeJobState() if command.state in ENDED or command.state is JobState.QUEUED:
             for rank in ranks:
                 yield Delete(names.rank_inbox(rank))
+                yield Delete(names.checkpoints(rank))
                 yield Delete(producer_key(names.rank_name(rank)))
             for attempt in dict.fromkeys(rank.attempt for rank in ranks):
                 yield Delete(names.rendezvous(command.job, attempt))

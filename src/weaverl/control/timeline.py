@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from weaverl.domain.commands import AdmitJob, GrantPermit
-from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, SlotVacated
+from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, RankId, SlotVacated
 from weaverl.domain.facts import Fact
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseKind
@@ -31,6 +31,7 @@ def timeline_of(facts: Iterable[Fact]) -> Timeline:
     """
     requested: dict[tuple[str, int, str, PhaseKind, int], int] = {}
     permits: dict[str, _Open] = {}
+    left_at: dict[RankId, int] = {}
     intervals: list[Interval] = []
     for fact in facts:
         event = fact.event
@@ -40,10 +41,11 @@ def timeline_of(facts: Iterable[Fact]) -> Timeline:
             case PhaseEnded() if str(event.token) in permits:
                 permits[str(event.token)].ended.append(event)
                 permits[str(event.token)].released_at = event.at
+                left_at[event.rank] = event.at - event.report.save_us
             case SlotVacated() if str(event.token) in permits:
                 permits[str(event.token)].lingering.append(event)
             case PhaseMeasured():
-                intervals.append(_measured(event))
+                intervals.append(_measured(event, left_at.get(event.rank, 0)))
         for command in fact.commands:
             if isinstance(command, GrantPermit):
                 key = (command.job, command.attempt, command.role, command.phase, command.iteration)
@@ -63,8 +65,9 @@ def pins_of(facts: Iterable[Fact]) -> dict[str, dict[int, Pin]]:
     return pins
 
 
-def _measured(event: PhaseMeasured) -> Interval:
-    started = event.at - event.report.body_us
+def _measured(event: PhaseMeasured, not_before: int) -> Interval:
+    """It began when its rank had left the phase before, whose end may have been heard of late."""
+    started = max(event.at - event.report.body_us, not_before)
     return Interval(
         job=event.rank.job,
         attempt=event.rank.attempt,

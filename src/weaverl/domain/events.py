@@ -154,12 +154,16 @@ class SlotVacated(Event, frozen=True, kw_only=True, tag=True):
 
 
 class ProcessExited(Event, frozen=True, kw_only=True, tag=True):
-    """The main process of a rank ended. ``exit_code`` is negative for a signal, None if it cannot be known."""
+    """The main process of a rank ended. ``exit_code`` is negative for a signal, None if it cannot be known.
+
+    ``stopped``: its agent was ending the attempt by then.
+    """
 
     rank: RankId
     node: str
     exit_code: int | None
     last_lines: tuple[str, ...] = ()
+    stopped: bool = False
 
 
 class StartFailed(Event, frozen=True, kw_only=True, tag=True):

@@ -1,13 +1,11 @@
 """Checkpoints of a role: whole or absent, verified when read, restored in place to the bit.
 
-A checkpoint is a data file (tensors and plain values, read without executing anything) and a small manifest with its
-SHA-256, renamed into place last: the checkpoint exists when its manifest does.
+The data (tensors and plain values) is read without executing anything; ``checkpoint_files`` says what lies where.
 """
 
 import errno
 import hashlib
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,21 +16,18 @@ import msgspec
 import torch
 
 from weaverl.errors import CheckpointError
+from weaverl.runtime.checkpoint_files import (
+    FORMAT,
+    Manifest,
+    check_whole,
+    data_file_of,
+    drop_old,
+    manifest_path,
+    manifests,
+)
 from weaverl.runtime.random_state import random_state, set_random_state
 from weaverl.runtime.residency import Residency
 from weaverl.runtime.state_values import capture, restore_values
-
-FORMAT = 1
-_MANIFEST_NAME = re.compile(r"iteration-(\d{8,})\.json")
-_DATA_GLOB = "iteration-*.pt"
-
-
-class _Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    format: int
-    iteration: int
-    file: str
-    nbytes: int
-    sha256: str
 
 
 class Checkpoint:
@@ -67,7 +62,7 @@ def save_checkpoint(
     residency: Residency | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write a checkpoint and return the path of its manifest; of older ones ``keep - 1`` remain.
+    """Write a checkpoint and return the path of its manifest; of older ones ``keep - 1``, at least one, remain.
 
     ``state`` has modules, optimizers, tensors, torch generators, objects with ``state_dict`` and plain values that
     msgspec can encode. State that is away is read in host memory through ``residency``. ``check`` is called before the
@@ -82,13 +77,15 @@ def save_checkpoint(
         return _write(folder, iteration, state, keep, view, check)
 
 
-def load_checkpoint(directory: Path | str) -> Checkpoint | None:
-    """The newest whole checkpoint; None if there never was one.
+def load_checkpoint(directory: Path | str, iteration: int | None = None) -> Checkpoint | None:
+    """The checkpoint of an iteration, or else the newest whole one; None if there never was one.
 
-    A damaged one is passed over with a warning; CheckpointError if all are damaged.
+    A damaged one is passed over with a warning; CheckpointError if all are damaged, or the one of the iteration is.
     """
+    if iteration is not None:
+        return _read(manifest_path(Path(directory), iteration))
     damaged: list[str] = []
-    for path in _manifests(Path(directory)):
+    for _, path in manifests(Path(directory)):
         try:
             checkpoint = _read(path)
         except CheckpointError as error:
@@ -112,23 +109,21 @@ def _write(
 ) -> Path:
     payload = {"state": capture(state, view), "random": random_state()}
     data = folder / f"iteration-{iteration:08d}-{uuid4().hex[:8]}.pt"
-    manifest = folder / f"iteration-{iteration:08d}.json"
+    manifest = manifest_path(folder, iteration)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         digest = _write_whole(data, lambda file: _save_hashed(payload, file))
         check()
-        record = _Manifest(
-            format=FORMAT, iteration=iteration, file=data.name, nbytes=data.stat().st_size, sha256=digest
-        )
+        record = Manifest(format=FORMAT, iteration=iteration, file=data.name, nbytes=data.stat().st_size, sha256=digest)
         _write_whole(manifest, lambda file: file.write(msgspec.json.encode(record)))
     except BaseException as error:  # also a signal in the middle
-        if _file_of(manifest) != data.name:
+        if data_file_of(manifest) != data.name:
             data.unlink(missing_ok=True)
         if isinstance(error, OSError):
             reason = "the disk is full" if error.errno == errno.ENOSPC else str(error)
             raise CheckpointError(f"iteration {iteration} could not be saved in {folder}: {reason}") from error
         raise
-    _drop_old(folder, keep)
+    drop_old(folder, keep)
     return manifest
 
 
@@ -186,41 +181,6 @@ def _save_hashed(payload: object, file: IO[bytes]) -> str:
 
 
 def _read(path: Path) -> Checkpoint:
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
-        data = path.with_name(manifest.file)
-        with data.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, msgspec.MsgspecError) as error:
-        raise CheckpointError(f"checkpoint {path.name} is damaged: {error}") from error
-    if manifest.format > FORMAT:
-        raise CheckpointError(f"checkpoint {path.name} has format {manifest.format}, this weaverl reads {FORMAT}")
-    if digest != manifest.sha256:
-        raise CheckpointError(f"checkpoint {path.name} is damaged: {data.name} is not what was written (SHA-256)")
-    payload = torch.load(data, map_location="cpu", weights_only=True)
+    manifest = check_whole(path)
+    payload = torch.load(path.with_name(manifest.file), map_location="cpu", weights_only=True)
     return Checkpoint(manifest.iteration, payload["state"], payload["random"])
-
-
-def _manifests(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    numbered = [(int(match[1]), path) for path in folder.iterdir() if (match := _MANIFEST_NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(numbered, reverse=True)]
-
-
-def _drop_old(folder: Path, keep: int) -> None:
-    manifests = _manifests(folder)
-    for path in manifests[max(1, keep) :]:
-        path.unlink(missing_ok=True)
-    used = {_file_of(path) for path in manifests[: max(1, keep)]}
-    for path in [*folder.glob(_DATA_GLOB), *folder.glob(".iteration-*.new")]:
-        if path.name not in used:
-            path.unlink(missing_ok=True)
-
-
-def _file_of(manifest: Path) -> str | None:
-    """The data file that a manifest names; None if there is no whole manifest."""
-    try:
-        return msgspec.json.decode(manifest.read_bytes(), type=_Manifest).file
-    except (OSError, msgspec.MsgspecError):
-        return None

@@ -31,6 +31,18 @@ class RankEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     host_bytes: int | None
     master: tuple[str, int]
     master_fd: int | None
+    checkpoint_directory: Path | None = None
+
+    @property
+    def checkpoint_folder(self) -> Path | None:
+        """Where this rank's checkpoints are; None if the job keeps none."""
+        base = self.checkpoint_directory
+        return None if base is None else checkpoint_folder(base, self.rank.role, self.rank.rank)
+
+
+def checkpoint_folder(base: Path, role: str, rank: int) -> Path:
+    """The folder of one rank's checkpoints."""
+    return base / f"{role}-{rank}"
 
 
 def mode(environment: Mapping[str, str] = os.environ) -> str:
@@ -64,6 +76,7 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
         host_bytes=read.optional("WEAVERL_HOST_BYTES", int),
         master=(read.required("MASTER_ADDR", str), read.required("MASTER_PORT", int)),
         master_fd=read.optional("WEAVERL_MASTER_FD", int),
+        checkpoint_directory=read.optional("WEAVERL_CHECKPOINT_DIRECTORY", Path),
     )
 
 

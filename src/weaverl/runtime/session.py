@@ -14,8 +14,9 @@ from weaverl.channel.redis import RedisStore
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import NestedPhaseError, PhaseError
+from weaverl.runtime.checkpoint_agreement import StoreExchange
 from weaverl.runtime.conductors import Conductor, Observed, OpenPhase, Permitted, PlainCalls
-from weaverl.runtime.environment import RankEnvironment, mode, read_environment
+from weaverl.runtime.environment import RankEnvironment, checkpoint_folder, mode, read_environment
 from weaverl.runtime.observe import Observer
 from weaverl.runtime.slots import nodes_of
 
@@ -36,15 +37,18 @@ class Job:
     ``role`` is ``driver``, ``rollout``, ``training`` or ``run``; it is empty where no agent started this process.
     """
 
-    def __init__(self, environment: RankEnvironment | None, conductor: Conductor) -> None:
+    def __init__(
+        self, environment: RankEnvironment | None, conductor: Conductor, exchange: StoreExchange | None = None
+    ) -> None:
         self._environment = environment
         self._conductor = conductor
+        self.exchange = exchange
         self._entered = dict.fromkeys((PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC), 0)
         self._gate = threading.Lock()
         self.opened: OpenPhase | None = None
         self.name = environment.rank.job if environment else os.environ.get("WEAVERL_JOB", "job")
         self.role = environment.rank.role if environment else os.environ.get("WEAVERL_ROLE", "")
-        self.rank = environment.rank.rank if environment else 0
+        self.rank = environment.rank.rank if environment else int(os.environ.get("RANK", "0"))
         self.attempt = environment.rank.attempt if environment else 1
         self.role_sizes = environment.role_sizes if environment else {}
 
@@ -133,6 +137,14 @@ class Job:
             cast_dtype=torch.bfloat16,
             on_push=self._synced,
         )
+
+    @property
+    def checkpoint_folder(self) -> Path | None:
+        """Where this rank's checkpoints are; None if the job keeps none."""
+        if self._environment is not None:
+            return self._environment.checkpoint_folder
+        base = os.environ.get("WEAVERL_CHECKPOINT_DIRECTORY")
+        return checkpoint_folder(Path(base), self.role or "run", self.rank) if base else None
 
     @property
     def residency(self) -> "Residency | None":
@@ -239,7 +251,9 @@ def _observer(environment: RankEnvironment | None) -> Observer:
 def _woven(environment: RankEnvironment) -> Job:
     _refuse_child(environment)
     store = RedisStore.from_url(environment.url, password=environment.password, prefix=environment.prefix)
-    return Job(environment, Permitted(store, environment, nodes_of(store, environment.slots)))
+    exchange = StoreExchange(store, environment)
+    exchange.publish()
+    return Job(environment, Permitted(store, environment, nodes_of(store, environment.slots)), exchange)
 
 
 def _refuse_child(environment: RankEnvironment) -> None:

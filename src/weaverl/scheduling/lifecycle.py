@@ -12,7 +12,7 @@ from weaverl.domain.commands import AnyCommand, ChangeJobState, KillJob, SetTime
 from weaverl.domain.events import DeathConfirmed, ProcessExited, RankRegistered
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling.placement import without_job
-from weaverl.scheduling.state import ClusterState, Ending, JobRecord, rank_key
+from weaverl.scheduling.state import ClusterState, Ending, JobRecord, RankRecord, rank_key
 
 _LIKELY_CAUSES = {
     "SIGKILL": "; killed by somebody, or out of memory",
@@ -40,9 +40,19 @@ def observe_exit(state: ClusterState, event: ProcessExited) -> None:
     record = current(state, event.rank.job, event.rank.attempt)
     if record is not None and rank_key(event.rank) in record.ranks:
         rank = record.ranks[rank_key(event.rank)]
-        rank.exited, rank.exit_code = True, event.exit_code
-        if event.exit_code != 0 and record.ending is None:
+        rank.exited, rank.exit_code, rank.stopped = True, event.exit_code, event.stopped
+        if (event.exit_code != 0 and record.ending is None) or is_deeper_cause(record, rank):
             record.last_lines = event.last_lines
+
+
+def is_deeper_cause(record: JobRecord, rank: RankRecord) -> bool:
+    """Whether a failed job failed because this rank was killed, though the exit of another was heard of before.
+
+    The others lose their connections to a killed rank, and may be gone before its own end is reported.
+    """
+    others = (one for one in record.ranks.values() if one is not rank)
+    failed = record.ending is not None and record.ending.state is JobState.FAILED
+    return failed and rank.killed and not any(one.killed for one in others)
 
 
 def observe_death(state: ClusterState, event: DeathConfirmed) -> None:
@@ -63,10 +73,13 @@ def react_registration(record: JobRecord) -> Iterator[AnyCommand]:
 
 def react_exit(state: ClusterState, record: JobRecord, event: ProcessExited) -> Iterator[AnyCommand]:
     """One failed rank fails the job; when all are done it is finished; a rank that outlives the others is ended."""
+    reason = f"{event.rank} {describe_exit(event.exit_code)}"
     if record.ending is not None:
-        return
-    if event.exit_code != 0:
-        yield from end(record, JobState.FAILED, f"{event.rank} {describe_exit(event.exit_code)}")
+        rank = record.ranks.get(rank_key(event.rank))
+        if rank is not None and is_deeper_cause(record, rank):
+            yield change_of_end(record, JobState.FAILED, reason)
+    elif event.exit_code != 0:
+        yield from end(record, JobState.FAILED, reason)
     elif all(rank.exited for rank in record.ranks.values()):
         yield from end(record, JobState.FINISHED, "")
     else:

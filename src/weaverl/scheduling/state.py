@@ -1,5 +1,7 @@
 """What the scheduler knows: plain records that fold events and commands, and can be written to a snapshot whole."""
 
+from signal import SIGTERM
+
 import msgspec
 
 from weaverl.domain.cluster import Cluster, Node, PoolKind, Slot, usable_host_bytes
@@ -55,6 +57,12 @@ class RankRecord(msgspec.Struct):
     registered: bool = False
     exited: bool = False
     exit_code: int | None = None
+    stopped: bool = False
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it that was not ours."""
+        return not self.stopped and self.exit_code is not None and self.exit_code < 0 and self.exit_code != -SIGTERM
 
 
 class Ending(msgspec.Struct):
