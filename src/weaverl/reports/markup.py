@@ -6,7 +6,7 @@ from html import escape
 
 # Characters that XML 1.0 does not allow at all, and lone surrogates, which no file can hold.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-_VOID = frozenset({"meta", "br", "hr"})
+_VOID = frozenset({"meta", "br", "hr", "img"})
 
 
 class Markup(str):

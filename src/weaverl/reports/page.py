@@ -7,8 +7,10 @@ from weaverl.reports import cells, palette
 from weaverl.reports.gantt import SHAPE
 from weaverl.reports.markup import Markup, element, join
 
+GANTT_HINT = "Made by weaverl. Hover over a bar for its job, phase, iteration and seconds."
 
-def page(title: str, *content: Markup) -> str:
+
+def page(title: str, *content: Markup, footer: str = GANTT_HINT) -> str:
     """A whole page in one file: nothing else is loaded."""
     css = files("weaverl.reports").joinpath("report.css").read_text(encoding="utf-8")
     style = (
@@ -27,7 +29,7 @@ def page(title: str, *content: Markup) -> str:
         element(
             "main",
             *content,
-            element("footer", "Made by weaverl. Hover over a bar for its job, phase, iteration and seconds."),
+            element("footer", footer),
         ),
     )
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"

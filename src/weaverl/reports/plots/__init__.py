@@ -1,0 +1,1 @@
+"""Figures of simulated runs as SVG and PNG. `canvas` alone loads matplotlib."""

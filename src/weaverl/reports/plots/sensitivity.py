@@ -1,0 +1,67 @@
+"""Where weaving pays: savings against one parameter at a time, as small multiples."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weaverl.reports.palette import LIGHT
+from weaverl.reports.plots.canvas import MUTED, pale
+from weaverl.reports.plots.names import policy_colour
+from weaverl.simulation.reproduction.records import Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = 3
+_LINE = 48
+_LINE_POINTS = 10.5
+
+
+def sensitivity_figure(figure: "Figure", sweeps: Sequence[Sweep]) -> None:
+    """A panel a parameter, all on one scale: cost of each alternative over weaving's; below 1 weaving costs more."""
+    rows = math.ceil(len(sweeps) / COLUMNS)
+    panels = figure.subplots(rows, COLUMNS, sharey=True, squeeze=False).ravel()
+    points = [point for sweep in sweeps for point in sweep.points]
+    ratios = [ratio for point in points for ratio in (point.solo_ratio, point.colocated_ratio)]
+    low, top = min(0.85, *(ratio * 0.97 for ratio in ratios)), max(ratios)
+    for axes, sweep in zip(panels, sweeps, strict=False):
+        _panel(axes, sweep, low, top * 1.06)
+    for axes in panels[len(sweeps) :]:
+        axes.set_visible(False)
+    for row in range(rows):
+        panels[row * COLUMNS].set_ylabel("cost over weaving's")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+
+
+def _panel(axes: "Axes", sweep: Sweep, low: float, top: float) -> None:
+    values = [point.value for point in sweep.points]
+    axes.axhspan(low, 1.0, color=pale(LIGHT.bad, 0.1), linewidth=0)
+    axes.axhline(1.0, color=LIGHT.bad, linewidth=1)
+    if sweep.standard is not None:
+        axes.axvline(sweep.standard, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label="evaluation protocol")
+    for policy, ratios, name in (
+        ("solo", [point.solo_ratio for point in sweep.points], "Solo-D over WEAVE"),
+        ("colocated", [point.colocated_ratio for point in sweep.points], "veRL over WEAVE"),
+    ):
+        axes.plot(values, ratios, color=policy_colour(policy), marker="o", markersize=4, label=name)
+    if sweep.logarithmic:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_ylim(low, top)
+    axes.set_xlabel(sweep.axis)
+    lines = textwrap.wrap(sweep.answer, _LINE)
+    axes.set_title(sweep.title, pad=8 + _LINE_POINTS * len(lines))
+    axes.annotate(
+        "\n".join(lines),
+        (0, 1),
+        (0, 5),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=8,
+        color=MUTED,
+        va="bottom",
+    )
