@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from weaverl.cli import advise, bench, cluster, daemons, estimate, jobs, measure, pictures, simulate, trace
+from weaverl.cli import advise, bench, cluster, daemons, estimate, jobs, measure, pictures, simulate, trace, whatif
 from weaverl.errors import ClusterError, UsageError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (cluster, jobs, pictures, measure, estimate, advise, bench, simulate, trace, daemons):
+for module in (cluster, jobs, pictures, measure, estimate, advise, whatif, bench, simulate, trace, daemons):
     module.register(app)
 
 
