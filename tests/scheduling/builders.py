@@ -31,8 +31,9 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.jobs import HostMemory, JobSpec, JobState, PhaseKind, PhaseProfile, Placement, Role
+from weaverl.scheduling.index import index_of
 from weaverl.scheduling.scheduler import Scheduler
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.state import JobRecord, Parameters
 
 GIB = 2**30
 SECOND = 1_000_000
@@ -309,6 +310,14 @@ class World:
             self._next_phase(event.rank.job, event.rank.attempt)
 
 
+def _host_bytes_on(record: JobRecord, name: str) -> int:
+    pin, memory = record.pin, record.spec.host_memory
+    if pin is None:
+        return 0
+    rollout = memory.rollout_bytes if any(slot.node == name for slot in pin.rollout) else 0
+    return rollout + (memory.training_bytes if any(slot.node == name for slot in pin.training) else 0)
+
+
 def check_invariants(scheduler: Scheduler) -> None:
     """What must hold after every event."""
     state = scheduler.state
@@ -318,7 +327,8 @@ def check_invariants(scheduler: Scheduler) -> None:
         for name in group.nodes:
             assert owners.setdefault(name, group.name) == group.name, f"{name} is in two groups"
     for name in state.nodes:
-        assert state.resident_host_bytes(name) <= state.usable_host_bytes(name), f"host memory of {name}"
+        resident = sum(_host_bytes_on(record, name) for record in state.jobs.values())
+        assert index_of(state).resident_bytes(name) == resident <= state.usable_host_bytes(name), f"memory of {name}"
     for record in state.jobs.values():
         if record.pin is not None:
             assert record.group is not None and record.spec.name in state.groups[record.group].members

@@ -5,6 +5,7 @@ import msgspec
 from weaverl.domain.commands import Verdict
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState
+from weaverl.scheduling.index import index_of
 from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
@@ -77,7 +78,7 @@ def _node(scheduler: Scheduler, record: NodeRecord) -> NodeStatus:
         state="ready" if record.usable else "quarantined" if record.ready else "away",
         group=group,
         doing=_occupants(scheduler, state, group, name),
-        host_used_bytes=state.resident_host_bytes(name),
+        host_used_bytes=index_of(state).resident_bytes(name),
         host_usable_bytes=state.usable_host_bytes(name),
     )
 

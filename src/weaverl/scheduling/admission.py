@@ -1,20 +1,29 @@
 """Whether a candidate placement may be: host memory on every node, and every member's promise."""
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 import msgspec
 
 from weaverl.domain.commands import Verdict
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec
-from weaverl.scheduling.round_model import Member, cycle_us
+from weaverl.scheduling.index import index_of
+from weaverl.scheduling.round_model import Member, allowed_us, cycle_us
 from weaverl.scheduling.state import ClusterState, as_member, planned_member
+
+CLOSED = "saturated, or a member is being profiled or is leaving"
+NO_ROOM = "too little host memory, or too few devices"
+BREAKS_PROMISE = "would slow a job past its SLO"
+"""Sorts of reasons, where no name and no number is told."""
+
+_TOLD_IN_FULL = 16
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A placement that could be taken: the group as it would be, and the job's slots.
 
-    Without a pin it never was possible, for the reason given.
+    Without a pin it never was possible, for the reason given; ``sort`` is the reason without names and numbers.
     """
 
     kind: str
@@ -22,6 +31,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     added_usd_per_hour: float
     pin: Pin | None = None
     refused: str = ""
+    sort: str = NO_ROOM
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,15 +49,56 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     slowdowns: dict[str, float] = {}
 
 
+class Told:
+    """Verdicts on what was refused for a job: the cheapest in full, the others counted by reason."""
+
+    def __init__(self) -> None:
+        self._verdicts: list[Verdict] = []
+        self._others: dict[tuple[str, str], tuple[int, float]] = {}
+
+    @property
+    def room(self) -> int:
+        """How many more are told in full."""
+        return max(_TOLD_IN_FULL - len(self._verdicts), 0)
+
+    def refused(self, candidate: Candidate, judgement: Judgement) -> None:
+        """One that was refused."""
+        if self.room:
+            self._verdicts.append(verdict_on(candidate, judgement))
+        else:
+            reason = candidate.sort if candidate.pin is None else BREAKS_PROMISE
+            self.count(candidate.kind, reason, 1, candidate.added_usd_per_hour)
+
+    def count(self, kind: str, reason: str, number: int, usd_per_hour: float) -> None:
+        """Some more that were refused for a reason of one sort."""
+        if number:
+            before, least = self._others.get((kind, reason), (0, usd_per_hour))
+            self._others[kind, reason] = (before + number, min(least, usd_per_hour))
+
+    def verdicts(self, *chosen: Verdict) -> tuple[Verdict, ...]:
+        """All of them, and what was chosen last."""
+        counted = (
+            Verdict(kind=kind, group=f"{number:,} more", added_usd_per_hour=usd, refused=reason)
+            for (kind, reason), (number, usd) in self._others.items()
+        )
+        return (*self._verdicts, *counted, *chosen)
+
+
 def first_admitted(state: ClusterState, candidates: Iterable[Candidate], spec: JobSpec) -> Decision:
-    """The first candidate that keeps every promise, with the reason for each that was refused before it."""
-    verdicts: list[Verdict] = []
+    """The first candidate that keeps every promise, with the reasons of those that were refused before it."""
+    told = Told()
     for candidate in candidates:
         judgement = judge(state, candidate, spec)
-        verdicts.append(verdict_on(candidate, judgement))
         if not judgement.refused:
-            return Decision(chosen=candidate, verdicts=tuple(verdicts), slowdowns=judgement.slowdowns)
-    return Decision(chosen=None, verdicts=tuple(verdicts))
+            return decided(candidate, judgement, told)
+        told.refused(candidate, judgement)
+    return Decision(chosen=None, verdicts=told.verdicts())
+
+
+def decided(candidate: Candidate, judgement: Judgement, told: Told) -> Decision:
+    """The decision for a candidate after others were refused."""
+    verdicts = told.verdicts(verdict_on(candidate, judgement))
+    return Decision(chosen=candidate, verdicts=verdicts, slowdowns=judgement.slowdowns)
 
 
 def verdict_on(candidate: Candidate, judgement: Judgement, *, refused: str | None = None) -> Verdict:
@@ -67,10 +118,27 @@ def judge(state: ClusterState, candidate: Candidate, spec: JobSpec) -> Judgement
         return Judgement(refused=candidate.refused)
     if spec.profile is None:
         return Judgement(slowdowns={spec.name: 1.0})
-    members = [as_member(state, record) for record in state.members(candidate.group) if record.spec.name != spec.name]
-    members.append(planned_member(state, spec.name, spec.profile, candidate.pin))
-    slowdowns = predicted_slowdowns(members)
-    return Judgement(refused=broken_promise(state, spec, slowdowns), slowdowns=slowdowns)
+    touched = _part_of_last(members_with(state, candidate, spec))
+    cycle = cycle_us(touched)
+    slowdowns = _slowdowns(touched, cycle)
+    for member in touched:
+        slo = spec.slo if member.job == spec.name else state.jobs[member.job].spec.slo
+        if cycle > allowed_us(slo, member.solo_us):
+            return Judgement(refused=breaks_promise(member.job, slowdowns[member.job], slo), slowdowns=slowdowns)
+    return Judgement(slowdowns=slowdowns)
+
+
+def members_with(state: ClusterState, candidate: Candidate, spec: JobSpec) -> list[Member]:
+    """The group's members as they would be, the job, which need not be known to the state, last."""
+    assert candidate.pin is not None and spec.profile is not None
+    others = (state.jobs[name] for name in candidate.group.members if name != spec.name)
+    placed = [as_member(state, record) for record in others]
+    return [*placed, planned_member(state, spec.name, spec.profile, candidate.pin)]
+
+
+def breaks_promise(job: str, slowdown: float, slo: float) -> str:
+    """How a placement would break a job's promise."""
+    return f"would slow {job} to {slowdown:.2f}x, its SLO is {slo:.2f}x"
 
 
 def predicted_slowdowns(members: list[Member]) -> dict[str, float]:
@@ -79,38 +147,40 @@ def predicted_slowdowns(members: list[Member]) -> dict[str, float]:
     Members that share no slot, even through others, are not slowed by each other.
     """
     slowdowns: dict[str, float] = {}
-    for part in _connected(members):
-        cycle = cycle_us(part)
-        slowdowns.update({member.job: float(cycle / member.solo_us) for member in part})
-    return slowdowns
+    left = members
+    while left:
+        part = _part_of_last(left)
+        slowdowns |= _slowdowns(part, cycle_us(part))
+        left = [member for member in left if member.job not in slowdowns]
+    return {member.job: slowdowns[member.job] for member in members}
+
+
+def _slowdowns(members: list[Member], cycle: Fraction) -> dict[str, float]:
+    return {member.job: float(cycle / member.solo_us) for member in members}
+
+
+def _part_of_last(members: list[Member]) -> list[Member]:
+    """The last member and all that share slots with it, also through others, in rotation order: only those it slows."""
+    found = {members[-1].job}
+    slots = {*members[-1].pin.rollout, *members[-1].pin.training}
+    while near := [m for m in members if m.job not in found and not slots.isdisjoint(m.pin.rollout + m.pin.training)]:
+        for member in near:
+            found.add(member.job)
+            slots.update(member.pin.rollout, member.pin.training)
+    return [member for member in members if member.job in found]
 
 
 def lacking_memory(state: ClusterState, needs_bytes: int, node: str) -> str:
     """Why a node's host memory does not hold that much more, or an empty string."""
-    free = state.usable_host_bytes(node) - state.resident_host_bytes(node)
-    return "" if needs_bytes <= free else f"needs {gibibytes(needs_bytes)} on {node}, {gibibytes(max(free, 0))} free"
+    free = state.usable_host_bytes(node) - index_of(state).resident_bytes(node)
+    return "" if needs_bytes <= free else short_of(needs_bytes, node, free)
+
+
+def short_of(needs_bytes: int, node: str, free_bytes: int) -> str:
+    """How a node's host memory is too little."""
+    return f"needs {gibibytes(needs_bytes)} on {node}, {gibibytes(max(free_bytes, 0))} free"
 
 
 def gibibytes(num_bytes: int) -> str:
     """Bytes for people."""
     return f"{num_bytes / 2**30:.0f} GiB" if num_bytes >= 10 * 2**30 else f"{num_bytes / 2**20:.0f} MiB"
-
-
-def broken_promise(state: ClusterState, spec: JobSpec, slowdowns: dict[str, float]) -> str:
-    """The first promise that these slowdowns would break, or an empty string."""
-    for job, slowdown in slowdowns.items():
-        slo = spec.slo if job == spec.name else state.jobs[job].spec.slo
-        if slowdown > slo:
-            return f"would slow {job} to {slowdown:.2f}x, its SLO is {slo:.2f}x"
-    return ""
-
-
-def _connected(members: list[Member]) -> list[list[Member]]:
-    """Members in parts that share slots, each part in rotation order."""
-    parts: list[list[Member]] = []
-    for member in members:
-        slots = {*member.pin.rollout, *member.pin.training}
-        touching = [part for part in parts if any(slots & {*m.pin.rollout, *m.pin.training} for m in part)]
-        parts = [part for part in parts if part not in touching]
-        parts.append([m for part in touching for m in part] + [member])
-    return [sorted(part, key=members.index) for part in parts]

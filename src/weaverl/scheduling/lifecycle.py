@@ -60,6 +60,7 @@ def observe_death(state: ClusterState, event: DeathConfirmed) -> None:
     strangers = state.nodes[event.node].strangers
     if (event.job, event.attempt) in strangers:
         strangers.remove((event.job, event.attempt))
+        state.changed.nodes[event.node] = None
     record = current(state, event.job, event.attempt)
     if record is not None and record.ending is not None and event.node in record.ending.unconfirmed:
         record.ending.unconfirmed.remove(event.node)
@@ -121,6 +122,7 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
     """Fold a step of a job's life."""
     record = state.jobs[command.job]
     record.state, record.reason = command.state, command.reason
+    state.changed.jobs[command.job] = None
     match command.state:
         case JobState.STOPPING:
             assert command.final is not None

@@ -11,6 +11,7 @@ from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
 from weaverl.scheduling.admission import Decision
+from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies import colocated, gavel, solo, weave_paper
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
 
@@ -29,12 +30,12 @@ _POLICIES: dict[str, Callable[[ClusterState, JobSpec], Decision]] = {
 
 def impossible(state: ClusterState, spec: JobSpec) -> str:
     """Why the job could not run even on the empty cluster, or an empty string."""
+    catalog = index_of(state).catalog
     for pool, num_gpus, needs in _needs(state, spec):
-        nodes = [record.node for record in state.nodes.values() if record.node.pool is pool]
-        devices = sum(node.num_devices for node in nodes)
+        devices = catalog.num_devices(pool)
         if num_gpus > devices:
             return f"asks {num_gpus} {pool} GPUs, the pool has {devices}: ask fewer"
-        most = max((state.usable_host_bytes(node.name) for node in nodes), default=0)
+        most = max((of.usable_bytes for of in catalog.classes(pool)), default=0)
         if needs > most:
             return (
                 f"asks {needs / 2**30:.1f} GiB of host memory on each {pool} node, the largest has "
@@ -64,7 +65,8 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
     A later job may pass the first that does not fit only if the first's expected start does not move.
     """
     first: JobRecord | None = None
-    for record in _queue(state):
+    for name in index_of(state).queue():
+        record = state.jobs[name]
         spec = planning_spec(record)
         decision = choose(state, spec)
         if decision.chosen is not None and not (first and _delays(state, first, record, decision)):
@@ -91,6 +93,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record.pin, record.group = command.pin, command.group.name
     record.state, record.admitted_at = JobState.STARTING, state.now
     record.verdicts, record.profiling = command.verdicts, command.profiling
+    state.changed.jobs[command.job] = None
     for name, slowdown in command.predicted_slowdowns.items():
         state.jobs[name].predicted_slowdown = slowdown
     if command.group.name not in state.groups:
@@ -100,6 +103,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
 
 def fold_group(state: ClusterState, group: Group) -> None:
     """Fold a group's new shape; a group without members is gone."""
+    state.changed.groups[group.name] = None
     if group.members:
         state.groups[group.name] = group
     else:
@@ -184,11 +188,6 @@ def _share(slots: tuple[Slot, ...], local: int, processes: int) -> tuple[Slot, .
         return slots
     size = len(slots) // processes
     return slots[local * size : (local + 1) * size]
-
-
-def _queue(state: ClusterState) -> list[JobRecord]:
-    waiting = [record for record in state.jobs.values() if record.state is JobState.QUEUED]
-    return sorted(waiting, key=lambda r: (-r.spec.priority, r.submitted_at, r.spec.name))
 
 
 def _admit(state: ClusterState, record: JobRecord, decision: Decision) -> AdmitJob:

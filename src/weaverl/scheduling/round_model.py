@@ -5,8 +5,9 @@ iteration to iteration, and ``cycle_us`` gives the exact steady-state time of a 
 the event graph (the max-plus eigenvalue; Baccelli et al., *Synchronization and Linearity*, 1992, section 3.2).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import msgspec
 
@@ -80,15 +81,19 @@ class PlannedPhase(msgspec.Struct, frozen=True):
     end_us: int
 
 
+def allowed_us(slo: float, solo_us: int) -> int:
+    """The longest round that keeps a promise: ``slo`` times the solo time, to the microsecond.
+
+    A round is judged against this whole number and nothing else, so that every way of computing it agrees.
+    """
+    return round(slo * solo_us)
+
+
 def slot_loads(members: Sequence[Member]) -> dict[Slot, int]:
     """Sum of phase times a round on each slot, with the switches where it is shared."""
-    loads: dict[Slot, int] = {}
-    for member, rollout_us, training_us in _held_times(members):
-        for slot in member.pin.rollout:
-            loads[slot] = loads.get(slot, 0) + rollout_us
-        for slot in member.pin.training:
-            loads[slot] = loads.get(slot, 0) + training_us
-    return loads
+    users = _users(members)
+    held = _held_us(members, users.values())
+    return {slot: sum(held[vertex] for vertex in line) for slot, line in users.items()}
 
 
 def is_saturated(members: Sequence[Member]) -> bool:
@@ -113,7 +118,7 @@ def simulate(
     """
     free: dict[Slot, int] = {}
     ready = {member.job: 0 for member in members}
-    shared = _shared_slots(members)
+    shared = {slot for slot, line in _users(members).items() if len(line) > 1}
     phases: list[PlannedPhase] = []
     for turn in range(max((iterations(member.job) for member in members), default=0)):
         for member in members:
@@ -142,63 +147,59 @@ def makespan_us(phases: Sequence[PlannedPhase]) -> int:
 def cycle_us(members: Sequence[Member]) -> Fraction:
     """Exact steady-state time of a round: the maximum over the event graph's cycles of weight over rounds crossed.
 
-    Each improvement step finds a cycle that beats the ratio so far (Bellman-Ford on reduced weights) and takes its
-    ratio, until none does (Lawler, *Combinatorial Optimization*, 1976, section 3.13).
+    The search starts from the longest of the members' own cycles and the slots', which mostly is the answer. Each
+    improvement step finds a cycle that beats the ratio so far (Bellman-Ford on reduced weights) and takes its ratio,
+    until none does (Lawler, *Combinatorial Optimization*, 1976, section 3.13).
     """
-    edges = _event_graph(members)
-    ratio = Fraction(max((member.durations.solo_us for member in members), default=0))
-    while (better := _cycle_above(edges, ratio)) is not None:
+    lines = list(dict.fromkeys(map(tuple, _users(members).values())))
+    held = _held_us(members, lines)
+    rests = [member.durations.sync_us + member.durations.other_us for member in members]
+    chains = (held[2 * place] + held[2 * place + 1] + rest for place, rest in enumerate(rests))
+    ratio = Fraction(max([0, *chains, *(sum(held[vertex] for vertex in line) for line in lines)]))
+    edges = _event_graph(held, rests, lines)
+    while (better := _cycle_above(edges, len(held), ratio)) is not None:
         ratio = better
     return ratio
 
 
-_Vertex = tuple[str, str]
-_Edge = tuple[_Vertex, _Vertex, int, int]
+_Line = Sequence[int]
+_Edge = tuple[int, int, int, int]
 
 
-def _event_graph(members: Sequence[Member]) -> list[_Edge]:
+def _event_graph(held: Sequence[int], rests: Sequence[int], lines: Iterable[_Line]) -> list[_Edge]:
     """Edges (from, to, microseconds, rounds crossed) between the starts of the members' phases."""
     edges: list[_Edge] = []
-    held: dict[_Vertex, int] = {}
-    users: dict[Slot, list[_Vertex]] = {}
-    for member, rollout_us, training_us in _held_times(members):
-        rollout, training = ("rollout", member.job), ("training", member.job)
-        held[rollout], held[training] = rollout_us, training_us
-        rest = member.durations.sync_us + member.durations.other_us
-        edges += [(rollout, training, rollout_us, 0), (training, rollout, training_us + rest, 1)]
-        for vertex, slots in ((rollout, member.pin.rollout), (training, member.pin.training)):
-            for slot in slots:
-                users.setdefault(slot, []).append(vertex)
-    for line in users.values():
-        for place, vertex in enumerate(line):
-            following = (place + 1) % len(line)
-            edges.append((vertex, line[following], held[vertex], int(following == 0)))
+    for place, rest in enumerate(rests):
+        rollout, training = 2 * place, 2 * place + 1
+        edges += [(rollout, training, held[rollout], 0), (training, rollout, held[training] + rest, 1)]
+    for line in lines:
+        if len(line) > 1:
+            edges += [(one, after, held[one], 0) for one, after in pairwise(line)]
+            edges.append((line[-1], line[0], held[line[-1]], 1))
     return edges
 
 
-def _cycle_above(edges: Sequence[_Edge], ratio: Fraction) -> Fraction | None:
+def _cycle_above(edges: Sequence[_Edge], num_vertices: int, ratio: Fraction) -> Fraction | None:
     """The ratio of some cycle that is above ``ratio``, or None. Exact: weights are scaled to integers."""
-    scale, share = ratio.denominator, ratio.numerator
-    vertices = sorted({edge[0] for edge in edges})
-    distance = dict.fromkeys(vertices, 0)
-    parent: dict[_Vertex, _Edge] = {}
-    changed: _Vertex | None = None
-    for _ in range(len(vertices) + 1):
+    reduced = [(edge[0], edge[1], edge[2] * ratio.denominator - edge[3] * ratio.numerator, edge) for edge in edges]
+    distance = [0] * num_vertices
+    parent: dict[int, _Edge] = {}
+    changed: int | None = None
+    for _ in range(num_vertices + 1):
         changed = None
-        for edge in edges:
-            source, target, weight, rounds = edge
-            reached = distance[source] + weight * scale - rounds * share
+        for source, target, weight, edge in reduced:
+            reached = distance[source] + weight
             if reached > distance[target]:
                 distance[target], parent[target], changed = reached, edge, target
         if changed is None:
             return None
     assert changed is not None
-    for _ in vertices:
+    for _ in range(num_vertices):
         changed = parent[changed][0]
     return _ratio_of_cycle(parent, changed)
 
 
-def _ratio_of_cycle(parent: dict[_Vertex, _Edge], start: _Vertex) -> Fraction:
+def _ratio_of_cycle(parent: dict[int, _Edge], start: int) -> Fraction:
     weight, rounds, vertex = 0, 0, start
     while True:
         edge = parent[vertex]
@@ -207,29 +208,26 @@ def _ratio_of_cycle(parent: dict[_Vertex, _Edge], start: _Vertex) -> Fraction:
             return Fraction(weight, rounds)
 
 
-def _shared_slots(members: Sequence[Member]) -> set[Slot]:
-    """Slots that hold more than one state in turn: several members', or both of a colocated one's."""
-    seen: set[Slot] = set()
-    shared: set[Slot] = set()
+def _users(members: Sequence[Member]) -> dict[Slot, list[int]]:
+    """The phases that pass over each slot in a round, in order: 2 x place is a member's rollout, the next training."""
+    users: dict[Slot, list[int]] = {}
+    for place, member in enumerate(members):
+        for slot in member.pin.rollout:
+            users.setdefault(slot, []).append(2 * place)
+        for slot in member.pin.training:
+            users.setdefault(slot, []).append(2 * place + 1)
+    return users
+
+
+def _held_us(members: Sequence[Member], lines: Iterable[_Line]) -> list[int]:
+    """How long each phase holds its slots, numbered as in ``_users``: switches only where states take turns."""
+    shared = {vertex for line in lines if len(line) > 1 for vertex in line}
+    held: list[int] = []
     for member in members:
-        for slots in (set(member.pin.rollout), set(member.pin.training)):
-            shared |= seen & slots
-            seen |= slots
-    return shared
-
-
-def _held_times(members: Sequence[Member]) -> list[tuple[Member, int, int]]:
-    """Each member with how long it holds its rollout and its training slots a round."""
-    shared = _shared_slots(members)
-
-    def held(slots: tuple[Slot, ...], body_us: int, switch_us: int) -> int:
-        return body_us + (switch_us if shared.intersection(slots) else 0)
-
-    return [
-        (
-            one,
-            held(one.pin.rollout, one.durations.rollout_us, one.switches.rollout_us),
-            held(one.pin.training, one.durations.training_us, one.switches.training_us),
-        )
-        for one in members
-    ]
+        times, switches = member.durations, member.switches
+        for body_us, switch_us in (
+            (times.rollout_us, switches.rollout_us),
+            (times.training_us, switches.training_us),
+        ):
+            held.append(body_us + (switch_us if len(held) in shared else 0))
+    return held

@@ -103,13 +103,15 @@ class Scheduler:
         match event:
             case ControllerStarted():
                 self.state.epoch = event.epoch
-                for known in self.state.nodes.values():
+                for name, known in self.state.nodes.items():
                     known.ready = False
+                    self.state.changed.nodes[name] = None
             case AgentReported():
                 self._observe_agent(event)
             case NodeLost():
                 node = self.state.nodes[event.node]
                 node.ready, node.lost_at = False, event.at
+                self.state.changed.nodes[event.node] = None
             case RankRegistered():
                 lifecycle.observe_registration(self.state, event)
             case ProcessExited():
@@ -128,6 +130,7 @@ class Scheduler:
             attempts = dict.fromkeys((rank.job, rank.attempt) for rank in event.alive)
             strangers = [one for one in attempts if lifecycle.current(self.state, *one) is None]
             self.state.nodes[event.node.name] = NodeRecord(event.node, ready=True, strangers=strangers)
+            self.state.changed.nodes[event.node.name] = None
 
     def _observe_death(self, event: DeathConfirmed) -> None:
         record = lifecycle.current(self.state, event.job, event.attempt)
@@ -344,6 +347,7 @@ class Scheduler:
             case LearnProfile():
                 record = self.state.jobs[command.job]
                 record.profile, record.profiling, record.measured = command.profile, False, {}
+                self.state.changed.jobs[command.job] = None
             case StartRank():
                 placement.fold_start(self.state, command)
             case ChangeJobState():
@@ -371,6 +375,7 @@ class Scheduler:
         attempt = 1 if before is None else before.attempt + 1
         record = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile)
         self.state.jobs[event.spec.name] = record
+        self.state.changed.jobs[event.spec.name] = None
 
     def _regroup(self, group: Group) -> None:
         if not group.members:

@@ -1,5 +1,6 @@
 """What the scheduler knows: plain records that fold events and commands, and can be written to a snapshot whole."""
 
+from functools import cached_property
 from signal import SIGTERM
 
 import msgspec
@@ -123,8 +124,36 @@ def rank_key(rank: RankId) -> str:
     return f"{rank.role}-{rank.rank}"
 
 
-class ClusterState(msgspec.Struct):
-    """Nodes, jobs and groups."""
+class Changed:
+    """Names of what was folded and not yet taken in by what is derived from the state."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, None] = {}
+        self.jobs: dict[str, None] = {}
+        self.groups: dict[str, None] = {}
+
+    @classmethod
+    def everything(cls, state: "ClusterState") -> "Changed":
+        """All names there are."""
+        changed = cls()
+        changed.nodes, changed.jobs = dict.fromkeys(state.nodes), dict.fromkeys(state.jobs)
+        changed.groups = dict.fromkeys(state.groups)
+        return changed
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.jobs or self.groups)
+
+    def clear(self) -> None:
+        """All was taken in."""
+        for names in (self.nodes, self.jobs, self.groups):
+            names.clear()
+
+
+class ClusterState(msgspec.Struct, dict=True):
+    """Nodes, jobs and groups, in the order in which they came.
+
+    Whoever changes one of them leaves its name in ``changed``.
+    """
 
     cluster: Cluster
     parameters: Parameters
@@ -136,26 +165,18 @@ class ClusterState(msgspec.Struct):
     groups_made: int = 0
     now: int = 0
 
+    @cached_property
+    def changed(self) -> Changed:
+        """What was folded since placement last looked; not part of a snapshot."""
+        return Changed()
+
     def members(self, group: Group) -> list[JobRecord]:
         """The jobs of a group in rotation order."""
         return [self.jobs[name] for name in group.members]
 
-    def free_nodes(self, pool: PoolKind) -> list[Node]:
-        """Usable nodes of a pool that no group has, by name."""
-        taken = {name for group in self.groups.values() for name in group.nodes}
-        return [
-            record.node
-            for name, record in sorted(self.nodes.items())
-            if record.usable and record.node.pool is pool and name not in taken
-        ]
-
     def usable_host_bytes(self, node: str) -> int:
         """Host memory that jobs may fill on a node."""
         return usable_host_bytes(self.cluster, self.nodes[node].node)
-
-    def resident_host_bytes(self, node: str) -> int:
-        """Host memory that the jobs pinned to a node keep there, ending ones included."""
-        return sum(host_bytes_on(record, node) for record in self.jobs.values() if record.pin and record.live)
 
     def usd_per_hour(self, nodes: tuple[str, ...]) -> float:
         """Price of nodes."""
@@ -166,15 +187,6 @@ class ClusterState(msgspec.Struct):
     def slots_ready(self, slots: tuple[Slot, ...]) -> bool:
         """Whether the agents of all the slots' nodes are there, in this epoch."""
         return all(self.nodes[slot.node].usable for slot in slots)
-
-
-def host_bytes_on(record: JobRecord, node: str) -> int:
-    """Host memory that a pinned job keeps on a node."""
-    assert record.pin is not None
-    memory = record.spec.host_memory
-    rollout = memory.rollout_bytes if node in record.pin.nodes(PoolKind.ROLLOUT) else 0
-    training = memory.training_bytes if node in record.pin.nodes(PoolKind.TRAINING) else 0
-    return rollout + training
 
 
 def switches_of(cluster: Cluster, profile: PhaseProfile | None = None) -> Switches:

@@ -12,10 +12,18 @@ import msgspec
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec
-from weaverl.scheduling.admission import Candidate, Decision, Judgement, broken_promise, lacking_memory, verdict_on
+from weaverl.scheduling.admission import (
+    Candidate,
+    Decision,
+    Judgement,
+    breaks_promise,
+    lacking_memory,
+    members_with,
+    verdict_on,
+)
 from weaverl.scheduling.policies.pinning import colocated, isolated
 from weaverl.scheduling.round_model import Member, cycle_us
-from weaverl.scheduling.state import ClusterState, as_member, planned_member
+from weaverl.scheduling.state import ClusterState
 
 QUANTUM_US = 6 * 60 * 1_000_000
 
@@ -101,10 +109,12 @@ def _judge(state: ClusterState, candidate: Candidate, spec: JobSpec) -> Judgemen
         return Judgement(refused=candidate.refused)
     if spec.profile is None:
         return Judgement(slowdowns={spec.name: 1.0})
-    members = [as_member(state, record) for record in state.members(candidate.group) if record.spec.name != spec.name]
-    members.append(planned_member(state, spec.name, spec.profile, candidate.pin))
-    slowdowns = shared_slowdowns(members)
-    return Judgement(refused=broken_promise(state, spec, slowdowns), slowdowns=slowdowns)
+    slowdowns = shared_slowdowns(members_with(state, candidate, spec))
+    for job, slowdown in slowdowns.items():
+        slo = spec.slo if job == spec.name else state.jobs[job].spec.slo
+        if slowdown > slo:
+            return Judgement(refused=breaks_promise(job, slowdown, slo), slowdowns=slowdowns)
+    return Judgement(slowdowns=slowdowns)
 
 
 def _usd_per_solo_hour(state: ClusterState, candidate: Candidate, judgement: Judgement, spec: JobSpec) -> float:

@@ -1,118 +1,174 @@
 """Candidates pinned to the least loaded devices of the nodes that a policy offers."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from weaverl.domain.cluster import Node, PoolKind, Slot
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, Placement
-from weaverl.scheduling.admission import Candidate, lacking_memory
+from weaverl.scheduling.admission import Candidate, lacking_memory, short_of
+from weaverl.scheduling.index import index_of
 from weaverl.scheduling.round_model import slot_loads
 from weaverl.scheduling.state import ClusterState, as_member
+
+
+class Demand(NamedTuple):
+    """What a job asks of one pool: GPUs, and host memory on each of their nodes."""
+
+    pool: PoolKind
+    num_gpus: int
+    host_bytes: int
+
+
+def demands(spec: JobSpec) -> tuple[Demand, Demand]:
+    """What a job with its phases in their own pools asks of each."""
+    return (
+        Demand(PoolKind.ROLLOUT, spec.rollout_gpus, spec.host_memory.rollout_bytes),
+        Demand(PoolKind.TRAINING, spec.training_gpus, spec.host_memory.training_bytes),
+    )
 
 
 def isolated(state: ClusterState, spec: JobSpec) -> Candidate:
     """A group of its own on free nodes of both pools."""
     group = Group(f"g{state.groups_made + 1}", (), (), ())
-    rollout, training = state.free_nodes(PoolKind.ROLLOUT), state.free_nodes(PoolKind.TRAINING)
-    return pinned(state, spec, group, rollout, training, "isolate")
+    if spec.placement is Placement.LOCAL:
+        catalog = index_of(state).catalog
+        offered = {pool: nodes_of(state, catalog.free(pool)) for pool in PoolKind}
+        pin, refused = _on_one_host(state, spec, offered, {})
+    else:
+        chosen = [_free_slots(state, demand) for demand in demands(spec)]
+        refused = chosen[0][1] or chosen[1][1]
+        pin = None if refused else Pin(chosen[0][0], chosen[1][0])
+    if pin is None:
+        return Candidate(kind="isolate", group=group, added_usd_per_hour=_least_usd(state), refused=refused)
+    return _grown(state, spec, group, pin, "isolate")
 
 
 def colocated(state: ClusterState, spec: JobSpec, pool: PoolKind) -> Candidate:
     """A group of its own whose slots, all in one pool, serve both phases; as many as the job asks in that pool."""
-    name = f"g{state.groups_made + 1}"
     num_gpus = spec.rollout_gpus if pool is PoolKind.ROLLOUT else spec.training_gpus
     needs_bytes = spec.host_memory.rollout_bytes + spec.host_memory.training_bytes
-    slots, refused = least_loaded(state, state.free_nodes(pool), num_gpus, needs_bytes, {})
+    slots, refused = _free_slots(state, Demand(pool, num_gpus, needs_bytes))
     nodes = tuple(dict.fromkeys(slot.node for slot in slots))
-    on_rollout = pool is PoolKind.ROLLOUT
+    on_rollout, members = pool is PoolKind.ROLLOUT, (spec.name,) if slots else ()
     return Candidate(
         kind=f"colocate on {pool} GPUs",
-        group=Group(name, nodes if on_rollout else (), () if on_rollout else nodes, (spec.name,) if slots else ()),
+        group=Group(f"g{state.groups_made + 1}", nodes if on_rollout else (), () if on_rollout else nodes, members),
         added_usd_per_hour=state.usd_per_hour(nodes),
         pin=Pin(slots, slots) if slots else None,
         refused=refused,
     )
 
 
-def pinned(
-    state: ClusterState, spec: JobSpec, group: Group, rollout: list[Node], training: list[Node], kind: str
+def joined(
+    state: ClusterState, spec: JobSpec, group: Group, rollout: list[Node], training: list[Node], opened: list[Node]
 ) -> Candidate:
-    """Pin the job to the least loaded devices of the nodes offered; nodes are paid for only if they are used."""
-    pin, refused = _pin(state, spec, group, rollout, training)
+    """The job in an existing group, on the least loaded devices of the nodes offered.
+
+    ``opened`` are those of the nodes that the group does not have yet; they are paid for only if they are used.
+    """
+    kind = "scale rollout" if opened else "pack"
+    loads = slot_loads([as_member(state, record) for record in state.members(group)])
+    offered = {PoolKind.ROLLOUT: rollout, PoolKind.TRAINING: training}
+    if spec.placement is Placement.LOCAL:
+        pin, refused = _on_one_host(state, spec, offered, loads)
+    else:
+        pin, refused = _least_loaded_pin(state, spec, offered, loads)
     if pin is None:
-        return Candidate(kind=kind, group=group, added_usd_per_hour=_least_added(state, kind), refused=refused)
+        added = state.usd_per_hour(tuple(node.name for node in opened))
+        return Candidate(kind=kind, group=group, added_usd_per_hour=added, refused=refused)
+    return _grown(state, spec, group, pin, kind)
+
+
+def nodes_of(state: ClusterState, names: Iterable[str]) -> list[Node]:
+    """Nodes by name."""
+    return [state.nodes[name].node for name in names]
+
+
+def _grown(state: ClusterState, spec: JobSpec, group: Group, pin: Pin, kind: str) -> Candidate:
     grown = Group(
         group.name,
         _united(group.rollout_nodes, pin.nodes(PoolKind.ROLLOUT)),
         _united(group.training_nodes, pin.nodes(PoolKind.TRAINING)),
         (*group.members, spec.name),
     )
-    added = state.usd_per_hour(grown.nodes) - state.usd_per_hour(group.nodes)
+    added = state.usd_per_hour(tuple(node for node in grown.nodes if node not in group.nodes))
     return Candidate(kind=kind, group=grown, pin=pin, added_usd_per_hour=added)
 
 
-def _least_added(state: ClusterState, kind: str) -> float:
-    """What an impossible candidate would have cost at least, a node of each pool it opens: it orders explanations."""
-    opened = {"pack": (), "scale rollout": (PoolKind.ROLLOUT,), "isolate": (PoolKind.ROLLOUT, PoolKind.TRAINING)}[kind]
-    cheapest = (
-        min(state.usd_per_hour((name,)) for name, record in state.nodes.items() if record.node.pool is pool)
-        for pool in opened
-    )
-    return sum(cheapest, 0.0)
+def _least_usd(state: ClusterState) -> float:
+    """What a group of its own would cost at least, a node of each pool: it orders explanations."""
+    pools = {PoolKind.ROLLOUT: state.cluster.rollout, PoolKind.TRAINING: state.cluster.training}
+    catalog = index_of(state).catalog
+    sizes = {kind: min((of.num_devices for of in catalog.classes(kind)), default=0) for kind in pools}
+    return sum((pool.usd_per_gpu_hour * sizes[kind] for kind, pool in pools.items()), 0.0)
 
 
-def _pin(
-    state: ClusterState, spec: JobSpec, group: Group, rollout: list[Node], training: list[Node]
+def _free_slots(state: ClusterState, demand: Demand) -> tuple[tuple[Slot, ...], str]:
+    """Devices of free nodes where host memory holds the job: of the smallest that holds all, else of several."""
+    catalog = index_of(state).catalog
+    chosen: list[Slot] = []
+    for name, num_devices in catalog.by_fit(*demand):
+        take = min(num_devices, demand.num_gpus - len(chosen))
+        chosen += [Slot(name, device) for device in range(take)]
+        if len(chosen) == demand.num_gpus:
+            return tuple(chosen), ""
+    short = catalog.first_short(demand.pool, demand.host_bytes)
+    if short is not None:
+        return (), short_of(demand.host_bytes, *short)
+    return (), _too_few(demand, len(chosen))
+
+
+def _on_one_host(
+    state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: dict[Slot, int]
 ) -> tuple[Pin | None, str]:
-    loads = slot_loads([as_member(state, record) for record in state.members(group)])
-    if spec.placement is Placement.LOCAL:
-        hosts = sorted({node.host for node in rollout} & {node.host for node in training})
-    else:
-        hosts = [""]
-    refused = "no host offers both pools" if not hosts else ""
-    for host in hosts:
-        chosen: list[tuple[Slot, ...]] = []
-        for nodes, num_gpus, needs_bytes in (
-            (rollout, spec.rollout_gpus, spec.host_memory.rollout_bytes),
-            (training, spec.training_gpus, spec.host_memory.training_bytes),
-        ):
-            near = [node for node in nodes if not host or node.host == host]
-            slots, reason = least_loaded(state, near, num_gpus, needs_bytes, loads)
-            refused = refused or reason
-            chosen.append(slots)
-        if all(chosen):
-            return Pin(chosen[0], chosen[1]), ""
-    return None, refused
+    """Both pools on the first host, by name, that offers enough of both."""
+    hosts = [{node.host for node in nodes} for nodes in offered.values()]
+    refused = ""
+    for host in sorted(set.intersection(*hosts)):
+        near = {pool: [node for node in nodes if node.host == host] for pool, nodes in offered.items()}
+        pin, reason = _least_loaded_pin(state, spec, near, loads)
+        if pin is not None:
+            return pin, ""
+        refused = refused or reason
+    return None, refused or "no host offers both pools"
 
 
-def least_loaded(
-    state: ClusterState, nodes: list[Node], num_gpus: int, needs_bytes: int, loads: dict[Slot, int]
+def _least_loaded_pin(
+    state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: dict[Slot, int]
+) -> tuple[Pin | None, str]:
+    chosen = [_least_loaded(state, offered[demand.pool], demand, loads) for demand in demands(spec)]
+    refused = chosen[0][1] or chosen[1][1]
+    return (None if refused else Pin(chosen[0][0], chosen[1][0])), refused
+
+
+def _least_loaded(
+    state: ClusterState, nodes: list[Node], demand: Demand, loads: dict[Slot, int]
 ) -> tuple[tuple[Slot, ...], str]:
     """The least loaded devices, or none and why.
 
     Among equals on the smallest node that holds all, where host memory holds the job.
     """
-    lacking = {node.name: lacking_memory(state, needs_bytes, node.name) for node in nodes}
-
-    def node_load(node: Node) -> int:
-        return sum(loads.get(Slot(node.name, device), 0) for device in range(node.num_devices))
-
-    chosen: list[Slot] = []
+    lacking = {node.name: lacking_memory(state, demand.host_bytes, node.name) for node in nodes}
+    roomy = [node for node in nodes if state.nodes[node.name].usable and not lacking[node.name]]
 
     def preference(node: Node) -> tuple[int, bool, int, str]:
-        return node_load(node), node.num_devices < num_gpus, node.num_devices, node.name
+        load = sum(loads.get(Slot(node.name, device), 0) for device in range(node.num_devices))
+        return load, node.num_devices < demand.num_gpus, node.num_devices, node.name
 
-    for node in sorted(roomy(state, needs_bytes, nodes), key=preference):
+    chosen: list[Slot] = []
+    for node in sorted(roomy, key=preference):
         devices = sorted(range(node.num_devices), key=lambda d: (loads.get(Slot(node.name, d), 0), d))
-        take = devices[: num_gpus - len(chosen)]
+        take = devices[: demand.num_gpus - len(chosen)]
         chosen += [Slot(node.name, device) for device in sorted(take)]
-        if len(chosen) == num_gpus:
+        if len(chosen) == demand.num_gpus:
             return tuple(chosen), ""
     refused = next((reason for reason in lacking.values() if reason), "")
-    return (), refused or f"needs {num_gpus} {nodes[0].pool if nodes else ''} devices, {len(chosen)} are to be had"
+    return (), refused or _too_few(demand, len(chosen))
 
 
-def roomy(state: ClusterState, needs_bytes: int, nodes: list[Node]) -> list[Node]:
-    """Usable nodes whose host memory holds that much more."""
-    return [n for n in nodes if state.nodes[n.name].usable and not lacking_memory(state, needs_bytes, n.name)]
+def _too_few(demand: Demand, num_devices: int) -> str:
+    return f"needs {demand.num_gpus} {demand.pool} devices, {num_devices} are to be had"
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,132 @@
+"""What placement looks up, derived from the cluster's state and kept up to date by the names of what was folded.
+
+It is never stored: a state that comes from a snapshot gets a new one. Everything that a decision asks of all groups
+lies in the columns of a ``GroupTable``; a fold costs what its own group costs.
+"""
+
+from bisect import bisect_left, insort
+
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import JobState
+from weaverl.scheduling.free_nodes import NodeCatalog, NodeClass
+from weaverl.scheduling.group_rows import Placed, closed_reason, describe, placed
+from weaverl.scheduling.group_table import GroupTable
+from weaverl.scheduling.state import Changed, ClusterState, JobRecord
+
+_Turn = tuple[int, int, str]
+
+
+class ClusterIndex:
+    """Nodes by class, groups as columns, host memory taken, and the queue in order.
+
+    ``version`` rises with every change that a decision could see.
+    """
+
+    def __init__(self) -> None:
+        self.catalog = NodeCatalog()
+        self.table = GroupTable()
+        self.version = 0
+        self._resident: dict[str, int] = {}
+        self._group_of: dict[str, str] = {}
+        self._nodes_of: dict[str, tuple[str, ...]] = {}
+        self._placed: dict[str, Placed] = {}
+        self._queue: list[_Turn] = []
+        self._turn_of: dict[str, _Turn] = {}
+
+    def resident_bytes(self, node: str) -> int:
+        """Host memory that the jobs pinned to a node keep there, ending ones included."""
+        return self._resident.get(node, 0)
+
+    def queue(self) -> list[str]:
+        """The jobs that wait, by priority and then by arrival."""
+        return [turn[2] for turn in self._queue]
+
+    def refresh(self, state: ClusterState, changed: Changed) -> None:
+        """Take in what was folded since the last time."""
+        for name in changed.jobs:
+            record = state.jobs.get(name)
+            self._requeue(name, record)
+            if record is None or record.pin is None:
+                self._placed.pop(name, None)
+            elif record.group is not None:
+                changed.groups[record.group] = None
+        for node in changed.nodes:
+            if node in self._group_of:
+                changed.groups[self._group_of[node]] = None
+        nodes = dict(changed.nodes)
+        for name in changed.groups:
+            nodes |= dict.fromkeys(self._nodes_of.get(name, ()))
+            self._release(name)
+        for name in changed.groups:
+            group = state.groups.get(name)
+            if group is None:
+                self.table.drop(name)
+            else:
+                self._take(state, group)
+                nodes |= dict.fromkeys(group.nodes)
+        for node in nodes:
+            self._catalogue(state, node)
+        self.version += bool(nodes)
+
+    def copy(self) -> "ClusterIndex":
+        """An index that can follow another course of events."""
+        other = ClusterIndex()
+        other.catalog, other.table, other.version = self.catalog.copy(), self.table.copy(), self.version
+        other._resident, other._group_of = dict(self._resident), dict(self._group_of)
+        other._nodes_of, other._placed = dict(self._nodes_of), dict(self._placed)
+        other._queue, other._turn_of = self._queue[:], dict(self._turn_of)
+        return other
+
+    def _requeue(self, name: str, record: JobRecord | None) -> None:
+        before = self._turn_of.pop(name, None)
+        if before is not None:
+            del self._queue[bisect_left(self._queue, before)]
+        if record is not None and record.state is JobState.QUEUED:
+            turn = self._turn_of[name] = (-record.spec.priority, record.submitted_at, name)
+            insort(self._queue, turn)
+
+    def _release(self, name: str) -> None:
+        for node in self._nodes_of.pop(name, ()):
+            self._group_of.pop(node, None)
+            self._resident.pop(node, None)
+
+    def _take(self, state: ClusterState, group: Group) -> None:
+        self._nodes_of[group.name] = group.nodes
+        self._group_of |= dict.fromkeys(group.nodes, group.name)
+        members = [self._member(state, record) for record in state.members(group) if record.pin is not None]
+        for member in members:
+            for nodes, num_bytes in (
+                (member.rollout_nodes, member.host_memory.rollout_bytes),
+                (member.training_nodes, member.host_memory.training_bytes),
+            ):
+                for node in nodes:
+                    self._resident[node] = self._resident.get(node, 0) + num_bytes
+        free = {node: self._free_bytes(state, node) for node in group.nodes}
+        self.table.put(group.name, describe(group, members, closed_reason(state, group), free))
+
+    def _member(self, state: ClusterState, record: JobRecord) -> Placed:
+        known = self._placed.get(record.spec.name)
+        if known is None or known.pin is not record.pin or known.profile is not record.profile:
+            known = self._placed[record.spec.name] = placed(state, record)
+        return known
+
+    def _free_bytes(self, state: ClusterState, node: str) -> int:
+        """Host memory left on a node; -1 where nothing may be placed."""
+        return max(state.usable_host_bytes(node) - self.resident_bytes(node), 0) if state.nodes[node].usable else -1
+
+    def _catalogue(self, state: ClusterState, name: str) -> None:
+        record = state.nodes[name]
+        of = NodeClass(record.node.pool, record.node.num_devices, state.usable_host_bytes(name))
+        self.catalog.put(name, of, free=record.usable and name not in self._group_of)
+
+
+def index_of(state: ClusterState) -> ClusterIndex:
+    """The state's index, up to date."""
+    known = vars(state).get("index")
+    if not isinstance(known, ClusterIndex):
+        known = vars(state)["index"] = ClusterIndex()
+        vars(state)["changed"] = Changed.everything(state)
+    if state.changed:
+        known.refresh(state, state.changed)
+        state.changed.clear()
+    return known

@@ -1,0 +1,129 @@
+"""The published family of placements, each price at once over all groups: for jobs that ask for whole nodes."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weaverl.domain.cluster import Node, PoolKind
+from weaverl.domain.jobs import JobSpec, Placement
+from weaverl.scheduling.admission import (
+    BREAKS_PROMISE,
+    CLOSED,
+    NO_ROOM,
+    Candidate,
+    Decision,
+    Judgement,
+    Told,
+    decided,
+    judge,
+)
+from weaverl.scheduling.index import index_of
+from weaverl.scheduling.policies.group_search import Answer, Arrival, first_answers, takers
+from weaverl.scheduling.policies.one_by_one import openable, with_opened
+from weaverl.scheduling.policies.pinning import isolated
+from weaverl.scheduling.round_model import allowed_us, planned_durations
+from weaverl.scheduling.state import ClusterState, switches_of
+
+_SORTS = {Answer.CLOSED: CLOSED, Answer.NO_ROOM: NO_ROOM, Answer.BREAKS_PROMISE: BREAKS_PROMISE}
+
+
+class _Stage(NamedTuple):
+    """Candidates of one price: into any group with some rollout nodes new, or in a group of its own."""
+
+    usd_per_hour: float
+    rank: int
+    opened: tuple[Node, ...] = ()
+    alone: Candidate | None = None
+
+
+def arrival_of(state: ClusterState, spec: JobSpec) -> Arrival | None:
+    """The job as the search over all groups takes it; None if it has to be judged group by group."""
+    catalog = index_of(state).catalog
+    devices = [catalog.devices_a_node(pool) for pool in PoolKind]
+    asked = (spec.rollout_gpus, spec.training_gpus)
+    if spec.placement is not Placement.DISAGGREGATED or spec.profile is None or None in devices:
+        return None
+    nodes = [divmod(num_gpus, size) for num_gpus, size in zip(asked, devices, strict=True) if size]
+    if any(rest for _, rest in nodes):
+        return None
+    durations = planned_durations(spec.profile)
+    return Arrival(
+        durations,
+        switches_of(state.cluster, spec.profile),
+        allowed_us(spec.slo, durations.solo_us),
+        spec.host_memory,
+        nodes[0][0],
+        nodes[1][0],
+    )
+
+
+def choose(state: ClusterState, spec: JobSpec, arrival: Arrival) -> Decision:
+    """The first stage, by price, in which a candidate keeps every promise; there, the oldest group."""
+    told = Told()
+    for stage in _stages(state, spec, arrival):
+        found = _join(state, spec, arrival, stage, told) if stage.alone is None else _isolate(state, spec, stage.alone)
+        if found is None:
+            continue
+        if not found[1].refused:
+            return decided(*found, told)
+        told.refused(*found)
+    return Decision(chosen=None, verdicts=told.verdicts())
+
+
+def _stages(state: ClusterState, spec: JobSpec, arrival: Arrival) -> list[_Stage]:
+    alone = isolated(state, spec)
+    stages = [_Stage(0.0, 0), _Stage(alone.added_usd_per_hour, 2, alone=alone)]
+    free = openable(state, spec)
+    for number in range(1, min(arrival.rollout_nodes, len(free)) + 1):
+        opened = tuple(free[:number])
+        stages.append(_Stage(state.usd_per_hour(tuple(node.name for node in opened)), 1, opened))
+    return sorted(stages, key=lambda stage: stage[:2])
+
+
+def _isolate(state: ClusterState, spec: JobSpec, alone: Candidate) -> tuple[Candidate, Judgement]:
+    return alone, judge(state, alone, spec)
+
+
+def _join(
+    state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, told: Told
+) -> tuple[Candidate, Judgement] | None:
+    """The oldest group that takes the job at the stage's price; those before it that do not are told."""
+    table = index_of(state).table
+    answers = first_answers(table, arrival, len(stage.opened))
+    for row in takers(table, answers, arrival, len(stage.opened)):
+        candidate, judgement = _ask(state, spec, arrival, stage, row)
+        if not judgement.refused:
+            _tell(state, spec, arrival, stage, answers[:row], told)
+            return candidate, judgement
+        assert answers[row] == Answer.ODD, f"{candidate.group} was found to take {spec.name}: {judgement.refused}"
+        answers[row] = Answer.NO_ROOM if candidate.pin is None else Answer.BREAKS_PROMISE
+    _tell(state, spec, arrival, stage, answers, told)
+    return None
+
+
+def _ask(state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, row: int) -> tuple[Candidate, Judgement]:
+    """One group's answer in full."""
+    table = index_of(state).table
+    group = state.groups[table.names[row]]
+    if table.closed[row]:
+        candidate = Candidate(kind="pack", group=group, added_usd_per_hour=0.0, refused=table.closed[row], sort=CLOSED)
+    else:
+        kept = arrival.rollout_nodes - len(stage.opened)
+        candidate = with_opened(state, spec, group, list(stage.opened), kept)
+    return candidate, judge(state, candidate, spec)
+
+
+def _tell(
+    state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, answers: NDArray[np.int8], told: Told
+) -> None:
+    """Why groups refused: the first in full. That a group is closed is told once, where it was to be packed."""
+    kind = "scale rollout" if stage.opened else "pack"
+    sorts = [answer for answer in _SORTS if not (stage.opened and answer is Answer.CLOSED)]
+    refused = np.flatnonzero(np.isin(answers, sorts))
+    in_full = refused[: told.room]
+    for row in in_full:
+        told.refused(*_ask(state, spec, arrival, stage, int(row)))
+    others = np.bincount(answers[refused[len(in_full) :]], minlength=len(Answer))
+    for answer in sorts:
+        told.count(kind, _SORTS[answer], int(others[answer]), stage.usd_per_hour)
