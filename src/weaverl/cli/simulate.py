@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from weaverl.simulation.simulate import Setup
     from weaverl.simulation.traces.records import Trace
 
+AUDITED_ITERATIONS = 1_000_000
+"""Longer traces are audited only when asked: their timelines fill memory."""
+MOST_FINDINGS = 20
 BASELINES = ("solo", "colocated")
 TRACE_FOLDERS = (Path("traces"), Path("..") / "shared" / "data" / "traces")
 
@@ -31,6 +34,14 @@ MaxNodes = Annotated[int | None, typer.Option(help="Nodes in each pool; without 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other parameter, as named in the JSON's `parameters`."),
+]
+Audit = Annotated[
+    bool | None,
+    typer.Option(
+        "--audit/--no-audit",
+        show_default=False,
+        help=f"Confirm all figures from trace and timeline alone; by default up to {AUDITED_ITERATIONS:,} iterations.",
+    ),
 ]
 NoTimings = Annotated[bool, typer.Option("--no-timings", help="Leave wall times out: equal runs give equal JSON.")]
 AsJson = Annotated[
@@ -54,6 +65,10 @@ def simulate(
     max_nodes: MaxNodes = None,
     settings: Settings = None,
     no_timings: NoTimings = False,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every interval: who held what when, and did what.")
+    ] = None,
+    audit: Audit = None,
     as_json: AsJson = None,
 ) -> None:
     """Run a trace of jobs under a policy: dollars, slowdowns, bubbles."""
@@ -61,14 +76,13 @@ def simulate(
 
     from weaverl.reports.simulated import print_outcome
     from weaverl.reports.tables import console_for
-    from weaverl.simulation.simulate import Setup, simulate
+    from weaverl.simulation.simulate import Setup
 
     check_writable(as_json)
+    check_writable(timeline)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
-    jobs = load_trace(trace)
-    with progress_bar(f"{jobs.name}, {policy}", len(jobs.jobs)) as ended:
-        outcome = simulate(jobs, setup, ended)
+    outcome = run_audited(load_trace(trace), setup, audit, timeline)
     emit(msgspec.to_builtins(outcome), as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
     raise typer.Exit(complain_of_missing(outcome))
 
@@ -83,6 +97,7 @@ def compare(
     max_nodes: MaxNodes = None,
     settings: Settings = None,
     no_timings: NoTimings = False,
+    audit: Audit = None,
     as_json: AsJson = None,
 ) -> None:
     """Run traces under several policies and set their dollars in proportion to solo and colocated."""
@@ -98,7 +113,11 @@ def compare(
     if not names:
         raise UsageError("--policies is empty: name at least one, such as weave-paper")
     setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
-    outcomes = [one for trace in [load_trace(name) for name in traces] for one in under_policies(trace, names, setup)]
+    outcomes = [
+        run_audited(trace, msgspec.structs.replace(setup, policy=policy), audit)
+        for trace in [load_trace(name) for name in traces]
+        for policy in dict.fromkeys((*names, *BASELINES))
+    ]
     results = [one for one in outcomes if one.policy in names]
     ratios = [ratios_of(one, outcomes) for one in results]
     figures = {"results": [msgspec.to_builtins(one) for one in results], "ratios": ratios}
@@ -106,17 +125,27 @@ def compare(
     raise typer.Exit(max([complain_of_missing(one) for one in results], default=0))
 
 
-def under_policies(trace: "Trace", policies: list[str], setup: "Setup") -> list["Outcome"]:
-    """The trace under each policy, and under the baselines that are not among them."""
+def run_audited(trace: "Trace", setup: "Setup", audit: bool | None, timeline: Path | None = None) -> "Outcome":
+    """Run a trace behind a progress bar; write its timeline and have it audited if that is wanted."""
     import msgspec
 
-    from weaverl.simulation.simulate import simulate
+    from weaverl.reports.recorded import audit_recorded, write_recorded
+    from weaverl.simulation.simulate import simulate_heard
+    from weaverl.simulation.timeline import Recorder
 
-    outcomes = []
-    for policy in dict.fromkeys((*policies, *BASELINES)):
-        with progress_bar(f"{trace.name}, {policy}", len(trace.jobs)) as ended:
-            outcomes.append(simulate(trace, msgspec.structs.replace(setup, policy=policy), ended))
-    return outcomes
+    if audit is None:
+        audit = sum(job.iterations for job in trace.jobs) <= AUDITED_ITERATIONS
+    recorder = Recorder() if audit or timeline is not None else None
+    with progress_bar(f"{trace.name}, {setup.policy}", len(trace.jobs)) as ended:
+        finished = simulate_heard(trace, setup, (), ended, recorder)
+    if recorder is not None and timeline is not None:
+        write_recorded(timeline, finished.cluster, recorder)
+    if recorder is None or not audit:
+        return finished.outcome
+    result = audit_recorded(trace, finished.cluster, recorder, finished.outcome)
+    for finding in result.findings[:MOST_FINDINGS]:
+        print(f"weaverl: the auditor does not agree: {finding}", file=sys.stderr)
+    return msgspec.structs.replace(finished.outcome, audited=result.audited)
 
 
 def ratios_of(outcome: "Outcome", outcomes: list["Outcome"]) -> dict[str, Any]:
@@ -132,8 +161,10 @@ def resolved_costs(
     """The evaluation constants with what the options changed."""
     import msgspec
 
-    from weaverl.simulation.costs import Costs
+    from weaverl.simulation.costs import Costs, LinkSharing
 
+    if link_sharing not in list(LinkSharing):
+        raise UsageError(f"--link-sharing is {link_sharing}: give {' or '.join(LinkSharing)}")
     changed: dict[str, Any] = {"tail_migration": not no_tail_migration, "link_sharing": link_sharing}
     if max_nodes is not None:
         if max_nodes < 1:
@@ -188,9 +219,9 @@ def emit(figures: dict[str, Any], as_json: Path | None, show: Callable[[], None]
 
 
 def complain_of_missing(outcome: "Outcome") -> int:
-    """Say which jobs did not run to their end, and why; the exit code."""
+    """Say which jobs did not run to their end, and why; the exit code is 1 then, and where the auditor disagrees."""
     if outcome.jobs_finished == outcome.jobs and outcome.jobs:
-        return 0
+        return 1 if outcome.audited is False else 0
     reasons = dict(outcome.refused)
     for name, why in outcome.unfinished.items():
         reasons[f"{name} never ended: {why or 'unknown'}"] = 1

@@ -10,7 +10,9 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """One phase of one iteration of one job. Microseconds on the controller's clock.
 
     The slots are held from ``granted_at`` to ``released_at`` (state off the slots or lingering; the next holder
-    is granted no earlier); the body ran from ``started_at`` to ``ended_at``. A sync holds no slot.
+    is granted no earlier); the body ran from ``started_at`` to ``ended_at``. A sync holds no slot. A phase whose
+    slots changed while it ran has several intervals, counted by ``part``. ``solo_us`` is what the phase would have
+    taken alone, where that is known beforehand: in a simulation.
     """
 
     job: str
@@ -31,6 +33,17 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     moved_bytes: int = 0
     tokens: int = 0
     samples: int = 0
+    part: int = 0
+    solo_us: int = 0
+
+
+class NodeSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that a group had from ``taken_at`` to ``given_back_at``, used or not: what is paid for. Microseconds."""
+
+    node: str
+    group: str
+    taken_at: int
+    given_back_at: int
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Timeline files: JSON lines, a header first, then one interval a line.
+"""Timeline files: JSON lines, a header first, then one interval a line; of a simulation also the times of its nodes.
 
 A process that dies while it writes leaves half a line. Only that half line is lost: readers skip it and
 say so, and who appends next starts on a fresh line. Anything else that is not an interval is damage and an error.
@@ -15,11 +15,12 @@ import msgspec
 from weaverl.domain.cluster import Cluster, Slot
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import HostMemory, JobSpec
-from weaverl.domain.timeline import Interval, Timeline
+from weaverl.domain.timeline import Interval, NodeSpan, Timeline
 from weaverl.errors import ClusterError, UsageError
 
 SCHEMA = 1
 CLOCK_UNIT = "us"
+SPAN_START = b'{"node":'
 
 
 class AttemptPin(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +58,7 @@ class TimelineFile(msgspec.Struct, frozen=True, kw_only=True):
     header: TimelineHeader
     timeline: Timeline
     torn_bytes: int = 0
+    spans: tuple[NodeSpan, ...] = ()
 
 
 def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
@@ -75,19 +77,24 @@ def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
     )
 
 
-def timeline_lines(header: TimelineHeader, intervals: Iterable[Interval]) -> Iterator[bytes]:
+def timeline_lines(header: TimelineHeader, records: Iterable[Interval | NodeSpan]) -> Iterator[bytes]:
     """The lines of a timeline file, each with its line end."""
     yield _line(header)
-    for interval in intervals:
-        yield _line(interval)
+    for record in records:
+        yield _line(record)
 
 
 def write_timeline(path: Path, header: TimelineHeader, timeline: Timeline) -> None:
     """Write a whole timeline file, or leave what was there."""
+    write_records(path, header, timeline.intervals)
+
+
+def write_records(path: Path, header: TimelineHeader, records: Iterable[Interval | NodeSpan]) -> None:
+    """Write a whole timeline file, one record after the other, or leave what was there."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with unfinished.open("wb") as stream:
-            stream.writelines(timeline_lines(header, timeline.intervals))
+            stream.writelines(timeline_lines(header, records))
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -109,8 +116,14 @@ def read_timeline(path: Path) -> TimelineFile:
         raise UsageError(f"{path} has no header line; write it with `weaverl timeline` or --timeline")
     header = _header(path, lines[0])
     decoder = msgspec.json.Decoder(Interval)
-    intervals = [_interval(path, number, line, decoder) for number, line in enumerate(lines[1:], start=2)]
-    return TimelineFile(header=header, timeline=in_order(intervals), torn_bytes=torn_bytes)
+    intervals: list[Interval] = []
+    spans: list[NodeSpan] = []
+    for number, line in enumerate(lines[1:], start=2):
+        if line.startswith(SPAN_START):
+            spans.append(msgspec.json.decode(line, type=NodeSpan))
+        else:
+            intervals.append(_interval(path, number, line, decoder))
+    return TimelineFile(header=header, timeline=in_order(intervals), torn_bytes=torn_bytes, spans=tuple(spans))
 
 
 def in_order(intervals: Iterable[Interval]) -> Timeline:

@@ -19,6 +19,7 @@ from weaverl.simulation.costs import Costs
 from weaverl.simulation.engine import Engine
 from weaverl.simulation.link import Link
 from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
+from weaverl.simulation.timeline import Recorder
 
 POOLS = {ROLLOUT: PoolKind.ROLLOUT, TRAINING: PoolKind.TRAINING}
 NO_REPORT = PhaseReport()
@@ -37,9 +38,11 @@ class Phases:
         costs: Costs,
         send: Callable[[AnyEvent], None],
         finished: Callable[[Run], None],
+        recorder: Recorder | None,
     ) -> None:
         self._engine, self._link = engine, link
         self._send, self._finished = send, finished
+        self._recorder = recorder
         self._move_us = round(costs.tail_move_seconds * 1e6)
         self._stretch = costs.tail_stretch
 
@@ -58,12 +61,13 @@ class Phases:
     def move_tail(self, run: Run, command: MoveTail) -> None:
         """Carry out the move of a tail: its other slots are clean once it is over."""
         moved_at = run.move_tail(self._engine.now, self._move_us, self._stretch)
-        run.held = command.keep
-        self._engine.at(moved_at, self._tail_moved, (run, command.token))
+        self._engine.at(moved_at, self._tail_moved, (run, command))
         self._plan(run)
 
     def widened(self, run: Run, command: WidenPermit) -> None:
         """Carry out the arrival of slots that were missing."""
+        if self._recorder is not None:
+            self._recorder.held(run, self._engine.now)
         run.widen(command.slots, self._engine.now)
         self._plan(run)
 
@@ -73,6 +77,7 @@ class Phases:
         self._engine.at(self._engine.now, self._vacated, (run, phase, command.token))
 
     def _request(self, run: Run, phase: PhaseKind) -> None:
+        run.requested_at = self._engine.now
         self._send(
             PermitRequested(
                 at=self._engine.now,
@@ -104,14 +109,19 @@ class Phases:
         keep = run.held[: run.job.tail_devices]
         self._send(TailReached(at=self._engine.now, rank=run.rank, token=run.token, iteration=run.iteration, keep=keep))
 
-    def _tail_moved(self, moved: tuple[Run, Token]) -> None:
-        run, token = moved
-        if run.alive and run.due != NOT_DUE and run.token == token:
-            self._send(TailMoved(at=self._engine.now, rank=run.rank, token=token))
+    def _tail_moved(self, moved: tuple[Run, MoveTail]) -> None:
+        run, command = moved
+        if run.alive and run.due != NOT_DUE and run.token == command.token:
+            if self._recorder is not None:
+                self._recorder.held(run, self._engine.now)
+            run.held = command.keep
+            self._send(TailMoved(at=self._engine.now, rank=run.rank, token=command.token))
 
     def _end(self, run: Run) -> None:
         now = self._engine.now
         vacated = run.vacate
+        if self._recorder is not None:
+            self._recorder.held(run, now)
         run.leave()
         self._send(
             PhaseEnded(
@@ -133,10 +143,15 @@ class Phases:
         iteration = run.iteration
         run.iteration += 1
         sync_us = 0 if run.colocated else run.work.sync_us[iteration]
-        self._link.send(sync_us, self._synced, (run, run.attempt, run.work.other_us[iteration]))
+        self._link.send(sync_us, self._synced, (run, run.attempt, iteration, self._engine.now))
 
-    def _synced(self, synced: tuple[Run, int, int]) -> None:
-        run, attempt, other_us = synced
+    def _synced(self, synced: tuple[Run, int, int, int]) -> None:
+        run, attempt, iteration, began = synced
+        if not (run.alive and run.attempt == attempt):
+            return
+        if self._recorder is not None:
+            self._recorder.synced(run, iteration, began, self._engine.now)
+        other_us = run.work.other_us[iteration]
         if other_us:
             self._engine.at(self._engine.now + other_us, self._next, (run, attempt))
         else:

@@ -32,10 +32,13 @@ class Run:
         "num_devices",
         "on_slots",
         "paces",
+        "part",
+        "part_since",
         "phase",
         "pin",
         "rank",
         "remaining",
+        "requested_at",
         "restore_us",
         "since",
         "speed",
@@ -52,6 +55,7 @@ class Run:
         self.attempt = 0
         self.alive = False
         self.due = NOT_DUE
+        self.requested_at = 0
 
     def admit(self, command: AdmitJob, paces: dict[PhaseKind, float]) -> None:
         """A new attempt begins. Alone in its group, the job is loaded right where it will run."""
@@ -70,6 +74,7 @@ class Run:
         self.token, self.phase, self.vacate, self.moved = grant.token, phase, grant.vacate, False
         self.restore_us = self._switch_us(phase)
         self.started = self.since = now + self.restore_us
+        self.part, self.part_since = 0, now
         work = self.work.rollout_us if phase is ROLLOUT else self.work.training_us
         pace = self.paces[phase]
         self.remaining: float = work[self.iteration] if pace == 1.0 else round(work[self.iteration] * pace)

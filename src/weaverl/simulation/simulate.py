@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from weaverl.domain.cluster import Cluster
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
@@ -11,6 +12,7 @@ from weaverl.simulation.metrics import JobFigures, Metrics
 from weaverl.simulation.outcome import Outcome, outcome
 from weaverl.simulation.run import Run
 from weaverl.simulation.supply import Supply, empty_cluster
+from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.traces.records import Trace
 from weaverl.simulation.workload import SimulatedJob, Work, drawn_work, simulated_job
 from weaverl.simulation.world import Listener, World
@@ -26,10 +28,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A run that has ended: its outcome, and the figures of its jobs in the order in which they ended."""
+    """A run that has ended: its outcome, the figures of its jobs in the order in which they ended, and its cluster."""
 
     outcome: Outcome
     jobs: JobFigures
+    cluster: Cluster
 
 
 def simulate(trace: Trace, setup: Setup, ended: Callable[[], None] = lambda: None) -> Outcome:
@@ -38,21 +41,29 @@ def simulate(trace: Trace, setup: Setup, ended: Callable[[], None] = lambda: Non
 
 
 def simulate_heard(
-    trace: Trace, setup: Setup, listeners: Iterable[Listener], ended: Callable[[], None] = lambda: None
+    trace: Trace,
+    setup: Setup,
+    listeners: Iterable[Listener],
+    ended: Callable[[], None] = lambda: None,
+    recorder: Recorder | None = None,
 ) -> Finished:
-    """Run a trace to its end before ``listeners``, which hear every event with what was decided on it."""
+    """Run a trace to its end before ``listeners``, which hear every event with what was decided on it.
+
+    A ``recorder`` is told what the world does: the timeline.
+    """
     costs, by_name = setup.costs, {job.job_id: job for job in trace.jobs}
     runs: dict[str, Run] = {}
     metrics = Metrics(costs, runs, ended)
     supply = Supply(costs)
-    door = Scheduler(empty_cluster(costs), Parameters(policy=setup.policy))
+    cluster = empty_cluster(costs)
+    door = Scheduler(cluster, Parameters(policy=setup.policy))
 
     def work_of(job: SimulatedJob) -> Work:
         return drawn_work(by_name[job.spec.name], costs, setup.seed)
 
-    world = World(door, costs, supply, work_of, runs, [metrics, *listeners])
+    world = World(door, costs, supply, work_of, runs, [metrics, *listeners], recorder)
     world.run(simulated_job(job, costs) for job in trace.jobs)
     parameters = {"random": setup.seed is not None, **msgspec.to_builtins(costs)}
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": parameters}
     summed = outcome(metrics, costs, named, world.decision_ns if setup.timings else None, None)
-    return Finished(summed, metrics.jobs)
+    return Finished(summed, metrics.jobs, msgspec.structs.replace(cluster, nodes=tuple(supply.nodes)))

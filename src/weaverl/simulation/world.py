@@ -43,6 +43,7 @@ from weaverl.simulation.link import PrivateLink, SharedLink
 from weaverl.simulation.phases import Phases
 from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
 from weaverl.simulation.supply import Supply
+from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.workload import SimulatedJob, WorkOf
 
 EPOCH = 1
@@ -73,6 +74,7 @@ class World:
         work_of: WorkOf,
         runs: dict[str, Run],
         listeners: Iterable[Listener],
+        recorder: Recorder | None = None,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -83,7 +85,8 @@ class World:
         self._pools: dict[str, PoolKind] = {}
         self._groups: dict[str, Group] = {}
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
-        self._phases = Phases(self.engine, link, costs, self._send, self._finished)
+        self._recorder = recorder
+        self._phases = Phases(self.engine, link, costs, self._send, self._finished, recorder)
         self._reactions = self._table()
 
     def run(self, jobs: Iterable[SimulatedJob]) -> None:
@@ -142,7 +145,10 @@ class World:
 
     def _admitted(self, command: AdmitJob) -> None:
         self._regroup(command.group)
-        self.runs[command.job].admit(command, self._paces(command.pin))
+        run = self.runs[command.job]
+        run.admit(command, self._paces(command.pin))
+        if self._recorder is not None:
+            self._recorder.admitted(run)
 
     def _paces(self, pin: Pin) -> dict[PhaseKind, float]:
         """How many times as long each phase takes on the GPUs that it got."""
@@ -153,6 +159,8 @@ class World:
         }
 
     def _regroup(self, group: Group) -> None:
+        if self._recorder is not None:
+            self._recorder.regrouped(group, self.engine.now)
         before = self._groups.pop(group.name, None)
         if before is not None:
             self._supply.given_back(before)
@@ -162,12 +170,15 @@ class World:
 
     def _start(self, command: StartRank) -> None:
         run = self.runs[command.rank.job]
-        self.engine.at(self.engine.now + run.job.cold_start_us, self._register, (run, command.rank, command.node))
+        began = self.engine.now
+        self.engine.at(began + run.job.cold_start_us, self._register, (run, command.rank, command.node, began))
 
-    def _register(self, started: tuple[Run, RankId, str]) -> None:
-        run, rank, node = started
+    def _register(self, started: tuple[Run, RankId, str, int]) -> None:
+        run, rank, node, began = started
         if run.alive and run.attempt == rank.attempt:
             run.start(rank, node)
+            if self._recorder is not None:
+                self._recorder.loaded(run, began, self.engine.now)
             self._send(RankRegistered(at=self.engine.now, rank=rank))
             self._phases.begin(run)
 

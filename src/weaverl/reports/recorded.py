@@ -1,0 +1,34 @@
+"""The timeline of a simulated run: its file, and its audit."""
+
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from weaverl.domain.cluster import Cluster
+from weaverl.reports.audit import SimulatedAudit, audit_simulated, table_of_rows
+from weaverl.reports.timeline_file import TimelineHeader, timeline_job, write_records
+from weaverl.simulation.outcome import Outcome
+from weaverl.simulation.timeline import Recorder
+from weaverl.simulation.traces.records import Trace
+
+
+def write_recorded(path: Path, cluster: Cluster, recorder: Recorder) -> None:
+    """Write the timeline file of a simulated run, or leave what was there."""
+    write_records(path, header_of(cluster, recorder), chain(recorder.intervals(), recorder.spans))
+
+
+def audit_recorded(trace: Trace, cluster: Cluster, recorder: Recorder, outcome: Outcome) -> SimulatedAudit:
+    """Have a simulated run audited: from its timeline and trace alone."""
+    header = msgspec.to_builtins(header_of(cluster, recorder))
+    slots = [[(slot.node, slot.device) for slot in where] for where in recorder.slots]
+    spans = [msgspec.to_builtins(span) for span in recorder.spans]
+    table = table_of_rows(header, list(recorder.jobs), slots, recorder.rows, spans)
+    rows = [msgspec.to_builtins(job) for job in trace.jobs]
+    return audit_simulated(table, rows, outcome.parameters, msgspec.to_builtins(outcome))
+
+
+def header_of(cluster: Cluster, recorder: Recorder) -> TimelineHeader:
+    """The header: all nodes that there ever were, and the jobs that were admitted."""
+    jobs = tuple(timeline_job(job.spec, job.pins) for job in recorder.jobs.values())
+    return TimelineHeader(cluster=cluster, jobs=jobs)

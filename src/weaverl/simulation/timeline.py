@@ -1,0 +1,126 @@
+"""The timeline of a simulated run, kept as whole numbers: who held what when, seen from the world and not from the log.
+
+Metrics are made from events and commands, this from what the world did, so that one can be audited by the other.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+import msgspec
+
+from weaverl.domain.cluster import Slot
+from weaverl.domain.groups import Group, Pin
+from weaverl.domain.jobs import JobSpec, PhaseKind
+from weaverl.domain.timeline import Interval, NodeSpan
+from weaverl.simulation.run import ROLLOUT, Run
+
+PHASES = (PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC)
+CODES = {phase: code for code, phase in enumerate(PHASES)}
+NUM_COLUMNS = 13
+EPOCH_BITS = 40
+NO_TOKEN = -1
+
+
+class RecordedJob(msgspec.Struct):
+    """A job that was admitted, and where each of its attempts was pinned."""
+
+    spec: JobSpec
+    pins: dict[int, Pin]
+
+
+class Recorder:
+    """Hears from the world what happens. Rows: job, attempt, phase, iteration, part, slots, five times, solo, token."""
+
+    def __init__(self) -> None:
+        self.rows = array("q")
+        self.slots: list[tuple[Slot, ...]] = [()]
+        self.jobs: dict[str, RecordedJob] = {}
+        self.spans: list[NodeSpan] = []
+        self._numbers: dict[str, int] = {}
+        self._by_value: dict[tuple[Slot, ...], int] = {(): 0}
+        self._by_identity: dict[int, int] = {}
+        self._owned: dict[str, tuple[Group, dict[str, int]]] = {}
+
+    def admitted(self, run: Run) -> None:
+        """An attempt begins."""
+        self._numbers.setdefault(run.name, len(self._numbers))
+        self.jobs.setdefault(run.name, RecordedJob(run.job.spec, {})).pins[run.attempt] = run.pin
+
+    def regrouped(self, group: Group, at: int) -> None:
+        """A group's nodes are as given here from now on."""
+        since = self._owned.pop(group.name, None)
+        before = {} if since is None else since[1]
+        kept = group.nodes if group.members else ()
+        for node, taken_at in before.items():
+            if node not in kept:
+                self.spans.append(NodeSpan(node=node, group=group.name, taken_at=taken_at, given_back_at=at))
+        if group.members:
+            self._owned[group.name] = (group, {node: before.get(node, at) for node in kept})
+
+    def loaded(self, run: Run, began: int, now: int) -> None:
+        """A cold start is over."""
+        self._row(run, CODES[PhaseKind.LOADING], run.iteration, 0, 0, (began, began, began, now), 0, NO_TOKEN)
+
+    def synced(self, run: Run, iteration: int, began: int, now: int) -> None:
+        """A sync is over."""
+        solo = run.work.sync_us[iteration]
+        self._row(run, CODES[PhaseKind.SYNC], iteration, 0, 0, (began, began, began, now), solo, NO_TOKEN)
+
+    def held(self, run: Run, now: int) -> None:
+        """The slots that the run's phase had are other ones from now on, or it is over: that part is done."""
+        work = run.work.rollout_us if run.phase is ROLLOUT else run.work.training_us
+        began = run.part_since
+        requested = run.requested_at if run.part == 0 else began
+        times = (requested, began, min(max(run.started, began), now), now)
+        token = (run.token.epoch << EPOCH_BITS) + run.token.counter
+        where = self._slots_number(run.held)
+        self._row(run, CODES[run.phase], run.iteration, run.part, where, times, work[run.iteration], token)
+        run.part, run.part_since = run.part + 1, now
+
+    def intervals(self) -> Iterator[Interval]:
+        """All rows as intervals of a timeline."""
+        names, slots, rows = list(self._numbers), self.slots, self.rows
+        for start in range(0, len(rows), NUM_COLUMNS):
+            job, attempt, phase, iteration, part, where, asked, granted, began, end, released, solo, token = rows[
+                start : start + NUM_COLUMNS
+            ]
+            yield Interval(
+                job=names[job],
+                attempt=attempt,
+                phase=PHASES[phase],
+                iteration=iteration,
+                part=part,
+                slots=slots[where],
+                requested_at=asked,
+                granted_at=granted,
+                started_at=began,
+                ended_at=end,
+                released_at=released,
+                solo_us=solo,
+                token="" if token == NO_TOKEN else f"{token >> EPOCH_BITS}.{token & (1 << EPOCH_BITS) - 1}",
+            )
+
+    def _row(
+        self,
+        run: Run,
+        phase: int,
+        iteration: int,
+        part: int,
+        where: int,
+        times: tuple[int, int, int, int],
+        solo: int,
+        token: int,
+    ) -> None:
+        numbers = (self._numbers[run.name], run.attempt, phase, iteration, part, where, *times, times[3], solo, token)
+        self.rows.extend(numbers)
+
+    def _slots_number(self, slots: tuple[Slot, ...]) -> int:
+        number = self._by_identity.get(id(slots))
+        if number is not None and self.slots[number] is slots:
+            return number
+        number = self._by_value.get(slots)
+        if number is None:
+            number = self._by_value[slots] = len(self.slots)
+            self.slots.append(slots)
+            self._by_identity[id(slots)] = number
+        return number
