@@ -1,6 +1,7 @@
 """`weaverl trace`: generate, convert, export and show traces of jobs."""
 
 import sys
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -67,7 +68,9 @@ def generate(
         hours=hours,
         drift=_one_of(Drift, drift, "--drift"),
     )
-    _write(generate_trace(order, Costs()), out)
+    with _busy(f"drawing jobs of {preset}"):
+        trace = generate_trace(order, Costs())
+    _write(trace, out)
 
 
 def convert(
@@ -105,7 +108,9 @@ def convert(
         longest_hours=longest_hours,
     )
     reading = Reading(zone=zone, member=member, tasks=tasks, steps_per_second=_positive(steps_per_second))
-    arrivals = read_arrivals(source, _format(format_), reading)
+    chosen = _format(format_)
+    with _busy(f"reading {source}"):
+        arrivals = read_arrivals(source, chosen, reading)
     for warning in arrivals.warnings:
         print(f"weaverl: {source}: {warning}", file=sys.stderr)
     _write(with_profiles(arrivals, window, seed, Costs()), out)
@@ -145,11 +150,20 @@ def show(
 
     check_writable(as_json)
     reading = Reading(zone=zone, member=member, tasks=tasks, steps_per_second=_positive(steps_per_second))
-    figures = figures_of(source, _format(format_), reading)
+    chosen = _format(format_)
+    with _busy(f"reading {source}"):
+        figures = figures_of(source, chosen, reading)
     if as_json is None:
         print_figures(figures, sys.stdout)
     else:
         write_json(figures, as_json)
+
+
+def _busy(what: str) -> AbstractContextManager[object]:
+    """Says on a terminal what takes its time."""
+    from weaverl.reports.tables import console_for
+
+    return console_for(sys.stderr).status(what)
 
 
 def _write(trace: "Trace", out: Path) -> None:

@@ -22,7 +22,8 @@ _WIDE_MARKS = (
     (b"\xfe\xff", "UTF-16"),
 )
 _OTHER_PACKING = ((b"\xfd7zXZ\x00", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"))
-_DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+# NotImplementedError: a zip version or packing that Python does not know, or damage that looks like one.
+_DAMAGE = (NotImplementedError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
 
 @contextmanager
@@ -84,7 +85,10 @@ def _tar_member(path: Path, archive: tarfile.TarFile, member: str | None) -> io.
 
 
 def _zip_member(path: Path, archive: zipfile.ZipFile, member: str | None) -> str:
-    return _chosen(path, [name for name in archive.namelist() if not name.endswith("/")], member)
+    name = _chosen(path, [name for name in archive.namelist() if not name.endswith("/")], member)
+    if archive.getinfo(name).flag_bits & 1:
+        raise TraceError(f"{path} is encrypted: unpack it first")
+    return name
 
 
 def _chosen(path: Path, names: Iterable[str], member: str | None) -> str:
