@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
 from live import Live
+
+from weaverl.cli.main import main
 
 JOB = """\
 name: asked-about
@@ -17,14 +20,16 @@ roles:
 """
 
 
-def test_whatif_asks_the_living_cluster_and_submits_nothing(live: Live, tmp_path: Path):
+def test_whatif_asks_the_living_cluster_and_submits_nothing(live: Live, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setenv("WEAVERL_HOME", str(live.home.directory))
     live.submit("asked-beside", "--iterations", 200, "--seconds", 0.05, iterations=200)
     live.await_phase("asked-beside", "training", 0)
     path = tmp_path / "job.yaml"
     path.write_text(JOB)
-    done = live.run("whatif", str(path), "--json", "-")
-    assert done.returncode == 0, done.stderr
-    answer, beside = json.loads(done.stdout), live.job("asked-beside")
+    with pytest.raises(SystemExit) as exit_:
+        main(["whatif", str(path), "--json", "-"])
+    assert exit_.value.code == 0
+    answer, beside = json.loads(capsys.readouterr().out), live.job("asked-beside")
     assert beside is not None
     assert (answer["kind"], answer["group"]) == ("pack", beside.group)
     assert {effect["job"] for effect in answer["effects"]} == {"asked-beside", "asked-about"}

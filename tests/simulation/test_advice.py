@@ -1,14 +1,20 @@
 """Advice with numbers worked out by hand: who shares nodes, at what slowdown and price, and why not."""
 
+import msgspec
 import pytest
 
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
 from weaverl.errors import RefusedError
 from weaverl.scheduling.round_model import Durations
+from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.advice import AdvisedJob, advise
 from weaverl.simulation.costs import Costs
+from weaverl.simulation.metrics import Metrics
 from weaverl.simulation.standing import cluster_of, standing_scheduler, submit, with_enough_nodes
+from weaverl.simulation.supply import Supply, empty_cluster
+from weaverl.simulation.workload import SimulatedJob, Work
+from weaverl.simulation.world import World
 
 GIB = 2**30
 SECOND = 1_000_000
@@ -135,3 +141,37 @@ def test_more_jobs_than_all_orders_are_tried_for_are_advised_too():
 def test_a_job_that_no_node_holds_is_refused():
     with pytest.raises(RefusedError, match=r"asks 2000\.0 GiB of host memory"):
         advise([job("a", (10.0, 10.0), host_gib=2000)], CLUSTER)
+
+
+def test_the_simulated_world_with_the_live_rotation_finds_the_same_slowdowns():
+    jobs = [
+        job("a", (80.0, 60.0), (95.0, 62.0), (70.0, 58.0), (88.0, 61.0)),
+        job("b", (70.0, 72.0), (66.0, 70.0), (90.0, 75.0), (75.0, 71.0)),
+    ]
+    jobs = [AdvisedJob(spec=one.spec, measured=one.measured * 10) for one in jobs]
+    advice = advise(jobs, CLUSTER)
+    by_name = {one.name: one for one in jobs}
+    order = [by_name[name] for name in advice.groups[0].jobs]
+    assert len(advice.groups) == 1
+    costs, runs = Costs(tail_migration=False), {}
+    metrics = Metrics(costs, runs, lambda: None)
+    world = World(
+        Scheduler(empty_cluster(costs), Parameters()),
+        costs,
+        Supply(costs),
+        lambda simulated: work_of(by_name[simulated.spec.name]),
+        runs,
+        [metrics],
+    )
+    world.run(SimulatedJob(spec=msgspec.structs.replace(one.spec, iterations=40), arrival_us=0) for one in order)
+    walked = sorted(one.slowdown for one in advice.jobs)
+    assert sorted(metrics.jobs.slowdown) == pytest.approx(walked, rel=1e-6)
+
+
+def work_of(one: AdvisedJob) -> Work:
+    return Work(
+        [times.rollout_us for times in one.measured],
+        [times.training_us for times in one.measured],
+        [times.sync_us for times in one.measured],
+        [times.other_us for times in one.measured],
+    )

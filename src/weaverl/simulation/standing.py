@@ -5,7 +5,7 @@ from math import ceil
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind
+from weaverl.domain.cluster import Cluster, Node, PoolKind
 from weaverl.domain.commands import AnyCommand, RefuseRequest
 from weaverl.domain.events import AgentReported, ControllerStarted, JobSubmitted
 from weaverl.domain.jobs import JobSpec
@@ -13,8 +13,7 @@ from weaverl.errors import RefusedError
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
-
-GIB = 2**30
+from weaverl.simulation.supply import DEVICE_MEMORY_BYTES, GIB, empty_cluster
 
 
 def standing_scheduler(cluster: Cluster, parameters: Parameters) -> Scheduler:
@@ -37,27 +36,18 @@ def submit(scheduler: Scheduler, spec: JobSpec) -> list[AnyCommand]:
 
 def cluster_of(costs: Costs) -> Cluster:
     """The published testbed's kinds of nodes, one of each."""
-    rollout = Pool(kind=PoolKind.ROLLOUT, gpu="H20", usd_per_gpu_hour=costs.rollout_usd_per_gpu_hour)
-    training = Pool(kind=PoolKind.TRAINING, gpu="H800", usd_per_gpu_hour=costs.training_usd_per_gpu_hour)
     nodes = tuple(
         Node(
             name=str(pool),
             pool=pool,
             host=str(pool),
             num_devices=costs.gpus_per_node,
-            device_memory_bytes=80 * GIB,
+            device_memory_bytes=DEVICE_MEMORY_BYTES,
             host_memory_bytes=round(costs.node_host_gib * GIB),
         )
         for pool in PoolKind
     )
-    return Cluster(
-        name="advised",
-        rollout=rollout,
-        training=training,
-        nodes=nodes,
-        usable_host_memory=costs.usable_host_memory,
-        rollout_on_training=costs.colocated_rollout,
-    )
+    return msgspec.structs.replace(empty_cluster(costs), nodes=nodes)
 
 
 def with_enough_nodes(cluster: Cluster, specs: Sequence[JobSpec]) -> Cluster:
