@@ -52,7 +52,7 @@ def test_the_files_that_are_spoiled_below_are_good(folder: Path, format_: Format
     assert len(read_arrivals(path, format_, READING).arrivals) == 1
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(format_=st.sampled_from(Format), where=st.floats(0, 1), length=st.integers(0, 8), put=st.binary(max_size=8))
 def test_a_public_trace_with_any_bytes_changed(folder: Path, format_: Format, where: float, length: int, put: bytes):
     path = written(folder / "pai_job_table.csv", spoiled(GOOD[format_].encode(), where, length, put))
@@ -63,7 +63,7 @@ def test_a_public_trace_with_any_bytes_changed(folder: Path, format_: Format, wh
     assert all(one.submit_seconds >= 0 and one.duration_seconds > 0 and one.gpus > 0 for one in found.arrivals)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     packing=st.sampled_from(["plain", "gzip", "zip", "tar"]),
     where=st.floats(0, 1),

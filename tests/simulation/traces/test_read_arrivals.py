@@ -90,6 +90,8 @@ class TestPhillyCsv:
         assert (found.rows, len(found.arrivals), found.skipped) == (82_247, 82_247, {})
         assert round(found.gpu_hours, 2) == 978_078.47
         assert found.origin == "2017-09-04 10:30:41"
+        told_apart = {(one.submit_seconds, one.duration_seconds, one.gpus, one.tenant) for one in found.arrivals}
+        assert len(found.arrivals) - len(told_apart) == 65
         gaps = [b.submit_seconds - a.submit_seconds for a, b in zip(found.arrivals, found.arrivals[1:], strict=False)]
         assert min(gaps) == 0.0 and max(one.gpus for one in found.arrivals) > 8
 

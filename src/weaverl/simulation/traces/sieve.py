@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 
 from weaverl.errors import TraceError
 from weaverl.simulation.traces.records import Arrival, Arrivals
@@ -24,7 +25,7 @@ class Sieve:
     def __init__(self, source: str) -> None:
         self.source = source
         self.warnings: list[str] = []
-        self._kept: list[Arrival] = []
+        self._kept: list[tuple[float, str, str, float, float]] = []
         self._ids: set[str] = set()
         self._skipped: Counter[str] = Counter()
 
@@ -48,26 +49,24 @@ class Sieve:
         elif duration < 0:
             self.skip(BACKWARD)
         else:
-            self._kept.append(
-                Arrival(job_id=job_id, tenant=tenant, submit_seconds=submit, duration_seconds=duration, gpus=gpus)
-            )
+            self._kept.append((submit, job_id, tenant, duration, gpus))
 
     def arrivals(self, name: str, clock: Callable[[float], str]) -> Arrivals:
         """What was kept, from second 0 on; ``clock`` shows a time as the trace does."""
-        kept = sorted(self._kept, key=lambda one: one.submit_seconds)
-        first = kept[0].submit_seconds if kept else 0.0
+        kept = sorted(self._kept, key=itemgetter(0))
+        first = kept[0][0] if kept else 0.0
         return Arrivals(
             name=name,
             origin=clock(first),
             arrivals=tuple(
                 Arrival(
-                    job_id=one.job_id,
-                    tenant=one.tenant,
-                    submit_seconds=round(one.submit_seconds - first, 6),
-                    duration_seconds=one.duration_seconds,
-                    gpus=one.gpus,
+                    job_id=job_id,
+                    tenant=tenant,
+                    submit_seconds=round(submit - first, 6),
+                    duration_seconds=duration,
+                    gpus=gpus,
                 )
-                for one in kept
+                for submit, job_id, tenant, duration, gpus in kept
             ),
             skipped=dict(self._skipped),
             warnings=tuple(self.warnings),
