@@ -26,11 +26,6 @@ def reward(prompt: Sequence[int], response: Sequence[int]) -> float:
     return sum(map(_counts_up, before, response)) / len(response)
 
 
-def spell(token_ids: Sequence[int]) -> str:
-    """Spell token ids out for a human reader."""
-    return " ".join(VOCABULARY[token_id] for token_id in token_ids)
-
-
 def _prompt(first: int) -> list[int]:
     return [_START, *((first + step) % NUM_DIGITS for step in range(PROMPT_LENGTH - 1))]
 

@@ -71,7 +71,8 @@ BAD_CLUSTERS = {
 
 @pytest.mark.parametrize(("old", "new", "value"), BAD_CLUSTERS.values(), ids=BAD_CLUSTERS)
 def test_a_bad_cluster_file_is_refused_in_one_line(home, tmp_path, capsys, old: str, new: str, value: str):
-    assert value in refusal(capsys, "up", written(tmp_path, CLUSTER, old, new))
+    line = refusal(capsys, "up", written(tmp_path, CLUSTER, old, new))
+    assert "file.yaml" in line and value in line
     assert not home.exists()
 
 
@@ -94,7 +95,7 @@ def test_more_gpus_than_the_pool_has_are_refused_before_anything_is_sent(home, t
     place.write_head(HeadRecord(ProcessId.of_self(), cluster, StoreAccess(f"unix://{home}/nobody-listens.sock")))
     job = written(tmp_path, JOB, "gpus: {rollout: 1,", "gpus: {rollout: 12,")
     line = refusal(capsys, "submit", job)
-    assert "12 rollout GPUs" in line and "has 1" in line
+    assert "file.yaml" in line and "12 rollout GPUs" in line and "has 1" in line
 
 
 def test_a_demo_of_too_many_jobs_is_refused(home, capsys):

@@ -77,7 +77,7 @@ def interrupt_at(child: subprocess.Popen[str], word: str) -> tuple[str, int]:
 
 
 def test_ctrl_c_stops_the_showing_and_not_the_job(live: Live, directory: Path):
-    child = in_foreground(live, "submit", "-f", str(job_file(live, directory, "shown", 60)))
+    child = in_foreground(live, "submit", "-f", str(job_file(live, directory, "shown", 3000)))
     said, code = interrupt_at(child, "is here")
     assert (code, said.strip()) == (130, "shown goes on; `weaverl cancel shown` ends it")
     said, code = interrupt_at(in_foreground(live, "logs", "-f", "shown"), "is here")

@@ -20,6 +20,7 @@ from weaverl.channel.memory import InMemoryStore
 from weaverl.channel.sender import Sender
 from weaverl.channel.store import START, Append, Put
 from weaverl.channel.wire import WireError, decode_fact
+from weaverl.cli.live_timeline import live_timeline
 from weaverl.control.controller import BEAT_PATIENCE_SECONDS, TIMER_GRACE_SECONDS, Controller
 from weaverl.control.recovery import recover
 from weaverl.domain.commands import AnyCommand, VacateSlot
@@ -116,6 +117,20 @@ def test_snapshot_and_trimmed_log_give_back_the_live_scheduler(random: Random, n
             world.fire_next_timer()
     assert world.recovered_snapshot() == world.snapshot()
     assert len(world.facts()) <= 2 * every + 2
+
+
+def test_a_timeline_whose_beginning_was_dropped_says_so_and_still_knows_its_jobs():
+    world = Driven(snapshot_every=7, iterations=8)
+    header, _ = live_timeline(world.store, CLUSTER)
+    assert not header.partial
+    world.submit(job("old"))
+    for _ in range(40):
+        world.deliver()
+    header, timeline = live_timeline(world.store, CLUSTER)
+    assert {one.job for one in timeline.intervals} == {"old"}
+    (known,) = header.jobs
+    assert (header.partial, known.name) == (True, "old")
+    assert [(pin.attempt, len(pin.rollout)) for pin in known.pins] == [(1, 8)]
 
 
 def test_each_controller_leads_in_a_higher_epoch_and_fences_the_one_before():

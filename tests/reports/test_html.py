@@ -11,7 +11,8 @@ from reports.example import cluster, draw, example_report, header
 from reports.hand import interval, timeline
 from weaverl.domain.cluster import Slot
 from weaverl.reports.curves import missing, reward_curves
-from weaverl.reports.html import demo_page, demo_picture, run_page, run_picture
+from weaverl.reports.gantt import GanttRun, gantt_svg
+from weaverl.reports.html import demo_page, demo_picture, run_page
 from weaverl.reports.timeline_file import TimelineFile
 
 VOID = {"meta", "br", "hr"}
@@ -49,8 +50,21 @@ def file_of(*intervals, names=(), torn_bytes=0):
     return TimelineFile(header=header(cluster(1), names, 1), timeline=timeline(*intervals), torn_bytes=torn_bytes)
 
 
+def run_picture(file):
+    """The Gantt chart of one run as an SVG file that stands alone."""
+    names = [job.name for job in file.header.jobs]
+    return gantt_svg(file.header.cluster, names, [GanttRun(title="Run", timelines=(file.timeline,))])
+
+
 def bars(picture):
     return [group for group in ElementTree.fromstring(picture).iter(f"{SVG}g") if group.find(f"{SVG}title") is not None]
+
+
+def test_a_run_without_its_beginning_says_so():
+    whole = file_of(interval("a", "rollout", 0, 0, 4), names=("a",))
+    partial = msgspec.structs.replace(whole, header=msgspec.structs.replace(whole.header, partial=True))
+    assert "The beginning is missing" in Page(run_page(partial)).text
+    assert "The beginning is missing" not in Page(run_page(whole)).text
 
 
 def test_the_demo_page_says_what_was_found():

@@ -6,16 +6,16 @@ import signal
 import time
 
 import torch
+from torch.distributed import TCPStore
 
 from weaverl.errors import WeaverlError
 from weaverl.runtime.weights import Weights
 from weaverl.sync.flat import FlatSync
 from weaverl.sync.link import GlooLink
-from weaverl.sync.rendezvous import join_store, open_store
 
 # Forked from a server that has torch loaded and no threads: a start takes milliseconds, not seconds.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["weaverl.runtime.weights", "weaverl.sync.flat", "weaverl.sync.rendezvous"])
+PROCESSES.set_forkserver_preload(["weaverl.runtime.weights", "weaverl.sync.flat"])
 
 
 class Rank:
@@ -92,7 +92,7 @@ def make_strategy(store, options):
 
 def serve_rank(pipe, options):
     torch.set_num_threads(1)
-    store = open_store("127.0.0.1") if options["rank"] == 0 else join_store("127.0.0.1", options["port"])
+    store = TCPStore("127.0.0.1", options["port"], is_master=options["rank"] == 0, wait_for_workers=False)
     pipe.send(store.port)
     weights = Weights(make_strategy(store, options))
     model = {}

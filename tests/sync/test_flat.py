@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import threading
 from contextlib import ExitStack
 
@@ -14,7 +13,6 @@ from torch.distributed import HashStore
 from weaverl.errors import WeightSyncError
 from weaverl.sync.flat import FlatSync
 from weaverl.sync.manifest import Manifest
-from weaverl.sync.rendezvous import join_store, open_store
 
 ZEROS = {"a": ([0.0] * 20, "float32"), "b": ([0.0] * 20, "float32"), "c": ([0.0] * 20, "bfloat16")}
 ONES = {"a": ([1.0] * 20, "float32"), "b": ([2.0] * 20, "float32"), "c": ([3.0] * 20, "bfloat16")}
@@ -208,18 +206,3 @@ def test_any_exception_of_a_receiver_before_bytes_move_ends_the_wait_of_the_send
     with pytest.raises(WeightSyncError, match="rollout rank 0 refused: ValueError: no room for version 1"):
         sender.send(Manifest(1, ()), torch.empty(0, dtype=torch.uint8))
     thread.join()
-
-
-def test_taken_port_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as thief:
-        port = thief.getsockname()[1]
-        with pytest.raises(WeightSyncError, match=f"port {port}"):
-            open_store("127.0.0.1", port)
-
-
-def test_eight_groups_on_one_host_have_ports_of_their_own():
-    stores = [open_store("127.0.0.1") for _ in range(8)]
-    assert len({store.port for store in stores}) == 8
-    for index, store in enumerate(stores):
-        store.set("group", str(index))
-    assert [join_store("127.0.0.1", store.port).get("group") for store in stores] == [b"%d" % k for k in range(8)]

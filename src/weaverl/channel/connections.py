@@ -111,7 +111,7 @@ class Connections:
             else:
                 self._idle.append(connection)
             raise
-        except BaseException:
+        except BaseException:  # also an interrupt
             # An answer may still be on its way; nobody else must take it for theirs.
             connection.disconnect()
             raise

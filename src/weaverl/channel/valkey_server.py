@@ -14,6 +14,7 @@ from urllib.parse import quote
 import redis
 
 from weaverl.channel.connections import Connections
+from weaverl.channel.process_start import start_ticks
 from weaverl.channel.url import parse_url
 from weaverl.errors import ClusterError, StoreRefusedError, StoreUnavailableError, UsageError
 
@@ -172,7 +173,7 @@ class ValkeyServer:
                 pass_fds=(lock,),
             )
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{child.pid} {_start_ticks(child.pid)}".encode(), 0)
+        os.pwrite(lock, f"{child.pid} {start_ticks(child.pid)}".encode(), 0)
         return child
 
     def _write_config(self, password: str) -> None:
@@ -234,7 +235,7 @@ class ValkeyServer:
     def _runs(self, process: _Process) -> bool:
         if self._child is not None and self._child.pid == process.pid and self._child.poll() is not None:
             return False
-        return _start_ticks(process.pid) == process.started_ticks
+        return start_ticks(process.pid) == process.started_ticks
 
     def _await_end(self, process: _Process) -> None:
         deadline = time.monotonic() + _STOP_SECONDS
@@ -253,15 +254,6 @@ def find_binary() -> Path:
     except ValkeyBinaryNotFoundError as error:
         raise ClusterError(f"{error}; install a server yourself and give its URL") from error
     return path
-
-
-def _start_ticks(pid: int) -> int | None:
-    """When a process started; None if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def _quoted(path: Path) -> str:

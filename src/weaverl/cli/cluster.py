@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from weaverl.cli.outputs import naming
 from weaverl.control.client import Client, connect
 from weaverl.control.head import CANNOT_RUN, end_cluster
 from weaverl.control.home import HEAD, HeadRecord, Home
@@ -39,7 +40,8 @@ def up(cluster_file: Annotated[Path, typer.Argument(metavar="CLUSTER.yaml", show
     from weaverl.config.cluster_file import load_cluster
 
     cluster = load_cluster(cluster_file)
-    check_local(cluster)
+    with naming(cluster_file):
+        check_local(cluster)
     home = Home()
     if bring_up(home, cluster):
         print(f"cluster {cluster.name} is up: {len(cluster.nodes)} nodes. Next: weaverl submit JOB.yaml")
@@ -69,8 +71,9 @@ def status(
         print(json.dumps(msgspec.to_builtins(published), indent=2))
         return
     from weaverl.cli.status_view import print_status
+    from weaverl.reports.tables import console_for
 
-    print_status(published, sys.stdout)
+    print_status(published, console_for(sys.stdout))
 
 
 def bring_up(home: Home, cluster: Cluster, *, while_alive: int = 0, parameters: Parameters = Parameters()) -> bool:
@@ -146,7 +149,7 @@ def _bring_up(home: Home, cluster: Cluster, while_alive: int, parameters: Parame
     )
     try:
         _await_ready(home, cluster, child.poll, since)
-    except BaseException:
+    except BaseException:  # also Ctrl-C
         if while_alive:
             # Whoever wanted it gives up: its directory may go at once, so the head goes first.
             child.terminate()

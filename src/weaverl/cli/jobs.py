@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from weaverl.cli.cluster import require_status
+from weaverl.cli.outputs import naming
 from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
 from weaverl.control.log_tail import follow as follow_logs
@@ -16,6 +17,8 @@ from weaverl.domain.jobs import ENDED, JobState
 from weaverl.errors import UsageError
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Show the job's output until it ends.")]
+_PUBLISHED_SECONDS = 2.0
+
 JobName = Annotated[str, typer.Argument(metavar="JOB", show_default=False)]
 
 
@@ -37,11 +40,12 @@ def submit(
     spec = load_job(job_file)
     home = Home()
     record = home.require_head()
-    check_job_fits(spec, record.cluster)
+    with naming(job_file):
+        check_job_fits(spec, record.cluster)
     client = Client(connect(record.access))
     before = _find(client, spec.name)
     client.submit(spec)
-    print(f"submitted {spec.name}", flush=True)
+    print(f"submitted {spec.name}{_whereto(client, spec.name, before)}", flush=True)
     if follow:
         raise typer.Exit(_show(home, client, spec.name, 1 if before is None else before.attempt + 1))
 
@@ -76,6 +80,20 @@ def wait_for_end(client: Client, job: str, attempt: int = 0) -> JobStatus:
     while (found := _find_end(client, job, attempt)) is None:
         time.sleep(0.2)
     return found
+
+
+def _whereto(client: Client, job: str, before: JobStatus | None) -> str:
+    """Where a job has gone that was just taken, as soon as the controller has published it."""
+    from weaverl.cli.status_view import whereabouts
+
+    deadline = time.monotonic() + _PUBLISHED_SECONDS
+    while time.monotonic() < deadline:
+        status = client.status()
+        found = next((one for one in status.jobs if one.name == job), None) if status else None
+        if status is not None and found is not None and (before is None or found.attempt > before.attempt):
+            return f": {whereabouts(status, found)}"
+        time.sleep(0.02)
+    return ""
 
 
 def _show(home: Home, client: Client, job: str, attempt: int) -> int:

@@ -1,13 +1,13 @@
 """A cluster's log as a timeline with its header."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from weaverl.channel.store import Store
-from weaverl.control.recovery import read_facts
+from weaverl.control.recovery import read_facts, snapshot_jobs
 from weaverl.control.timeline import pins_of, timeline_of
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AcceptJob
-from weaverl.domain.events import JobSubmitted
+from weaverl.domain.events import ControllerStarted, JobSubmitted
 from weaverl.domain.facts import Fact
 from weaverl.domain.jobs import JobSpec
 from weaverl.domain.timeline import Timeline
@@ -15,9 +15,22 @@ from weaverl.reports.timeline_file import TimelineHeader, TimelineJob, timeline_
 
 
 def live_timeline(store: Store, cluster: Cluster) -> tuple[TimelineHeader, Timeline]:
-    """The whole log of a cluster as a timeline."""
+    """The log of a cluster as a timeline; ``partial`` in the header if its beginning was dropped already."""
     facts = list(read_facts(store))
-    return TimelineHeader(cluster=cluster, jobs=header_jobs(facts)), timeline_of(facts)
+    is_partial = bool(facts) and not isinstance(facts[0].event, ControllerStarted)
+    timeline = timeline_of(facts)
+    jobs = header_jobs(facts)
+    if is_partial:
+        jobs = (*_earlier_jobs(store, timeline, jobs), *jobs)
+    return TimelineHeader(cluster=cluster, jobs=jobs, partial=is_partial), timeline
+
+
+def _earlier_jobs(store: Store, timeline: Timeline, known: Sequence[TimelineJob]) -> Iterator[TimelineJob]:
+    """The jobs that were submitted before the log begins, as the snapshot has them."""
+    missing = {interval.job for interval in timeline.intervals} - {job.name for job in known}
+    for name, record in snapshot_jobs(store).items():
+        if name in missing:
+            yield timeline_job(record.spec, {record.attempt: record.pin} if record.pin is not None else {})
 
 
 def header_jobs(facts: Sequence[Fact]) -> tuple[TimelineJob, ...]:

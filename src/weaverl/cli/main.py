@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from weaverl.cli import advise, bench, cluster, daemons, estimate, jobs, measure, pictures, simulate, trace, whatif
 from weaverl.errors import ClusterError, UsageError
+from weaverl.version import VERSION
 
 app = typer.Typer(
     help="Co-schedules several synchronous RL post-training jobs on a rollout pool and a training pool.",
@@ -17,6 +18,21 @@ app = typer.Typer(
 )
 for module in (cluster, jobs, pictures, measure, estimate, advise, whatif, bench, simulate, trace, daemons):
     module.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"weaverl {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """What comes before the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -1,11 +1,22 @@
-"""Files that a command will write, looked at before the work begins."""
+"""Files of a command: those that it will write are looked at before the work begins; what is wrong bears its name."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from weaverl.errors import UsageError
+from weaverl.errors import SpecError, UsageError
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """What is found wrong within is wrong with this file, and says so."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{file}: {error}") from error
 
 
 def check_writable(path: Path | None) -> None:

@@ -11,7 +11,7 @@ from weaverl.control.home import Home
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
-    from weaverl.reports.timeline_file import TimelineFile
+    from weaverl.reports.timeline_file import TimelineFile, TimelineHeader
 
 Out = Annotated[Path | None, typer.Option("--out", help="File to write; - or nothing is standard output.")]
 
@@ -32,8 +32,10 @@ def timeline(out: Out = None) -> None:
     if out is None or str(out) == "-":
         for line in timeline_lines(header, found.intervals):
             sys.stdout.buffer.write(line)
+        _warn_if_partial(header)
         return
     write_timeline(out, header, found)
+    _warn_if_partial(header)
     print(f"wrote {len(found.intervals)} intervals to {out}")
 
 
@@ -51,6 +53,8 @@ def report(
     from weaverl.cli.live_timeline import live_timeline
     from weaverl.cli.observed import observed_timeline
     from weaverl.reports.html import run_page
+    from weaverl.reports.metrics import run_figures
+    from weaverl.reports.tables import console_for, print_run
     from weaverl.reports.timeline_file import TimelineFile, read_timeline
 
     if source is None:
@@ -64,9 +68,17 @@ def report(
     else:
         raise UsageError(f"{source} does not exist: give a timeline file or a folder of observe mode")
     out.write_text(run_page(file, title=str(source or file.header.cluster.name)))
+    _warn_if_partial(file.header)
+    figures = run_figures(file.header.cluster, file.timeline, [job.name for job in file.header.jobs])
+    print_run(figures, {job.name: job.slo for job in file.header.jobs}, console_for(sys.stdout))
     print(f"wrote {out}")
     if source is not None and source.is_dir():
         _print_profiles(file)
+
+
+def _warn_if_partial(header: "TimelineHeader") -> None:
+    if header.partial:
+        print("weaverl: the beginning is missing: the cluster's log keeps recent history only", file=sys.stderr)
 
 
 def _print_profiles(file: "TimelineFile") -> None:

@@ -2,6 +2,7 @@
 
 from typing import TextIO
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,23 +18,40 @@ _STYLES = {
 }
 
 
-def print_status(status: ClusterStatus, stream: TextIO) -> None:
-    """Nodes, then jobs."""
-    console = console_for(stream)
+def print_status(status: ClusterStatus, console: Console) -> None:
+    """Nodes, then jobs, in 80 columns where names are of usual length; then why jobs are what they are."""
     rate = f"${status.usd_per_hour:.2f} an hour"
-    nodes = Table(title=f"cluster {status.cluster}, {rate}, epoch {status.epoch}", title_justify="left")
-    for title in ("node", "pool", "state", "group", "doing", "host memory"):
-        nodes.add_column(title)
+    console.print(f"cluster {status.cluster}, {rate}, epoch {status.epoch}", highlight=False)
+    nodes = _table("node", "pool", "state", "group", "doing", "host memory")
     for node in status.nodes:
-        memory = f"{node.host_used_bytes / 2**30:.2f} of {node.host_usable_bytes / 2**30:.2f} GiB"
+        memory = f"{node.host_used_bytes / 2**30:.2f}/{node.host_usable_bytes / 2**30:.2f} GiB"
         nodes.add_row(node.name, node.pool, node.state, node.group or "", node.doing, memory)
     console.print(nodes)
-    jobs = Table(title=f"{len(status.jobs)} jobs", title_justify="left")
-    for title in ("job", "state", "group", "iterations", "predicted slowdown", "doing", "reason"):
-        jobs.add_column(title)
+    console.print(f"\n{len(status.jobs)} jobs", highlight=False)
+    jobs = _table("job", "state", "group", "done", "slow/SLO", "doing")
     for job in status.jobs:
         jobs.add_row(*_cells(job))
     console.print(jobs)
+    for job in status.jobs:
+        if job.reason:
+            console.print(Text(f"{job.name}: {job.reason}"))
+
+
+def whereabouts(status: ClusterStatus, job: JobStatus) -> str:
+    """Where a job is, in a few words: its group and who else is there, or why it is queued."""
+    if job.group is None:
+        why = f", {job.verdicts[-1].refused}" if job.verdicts and job.verdicts[-1].refused else ""
+        return f"{job.state}{why}"
+    members = next((group.members for group in status.groups if group.name == job.group), ())
+    others = ", ".join(name for name in members if name != job.name)
+    return f"in group {job.group} on {', '.join(job.nodes)}{' with ' + others if others else ''}"
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in titles:
+        table.add_column(title)
+    return table
 
 
 def print_explanation(job: JobStatus, stream: TextIO) -> None:
@@ -56,8 +74,7 @@ def print_explanation(job: JobStatus, stream: TextIO) -> None:
 
 
 def _cells(job: JobStatus) -> tuple[str | Text, ...]:
-    total = f" of {job.iterations}" if job.iterations else ""
-    predicted = f"{job.predicted_slowdown:.2f}x" if job.predicted_slowdown else "-"
+    total = f"/{job.iterations}" if job.iterations else ""
+    predicted = f"{job.predicted_slowdown:.2f}" if job.predicted_slowdown else "-"
     state = Text(str(job.state), style=_STYLES.get(job.state, ""))
-    slowdown = f"{predicted}, SLO {job.slo:.2f}x"
-    return job.name, state, job.group or "", f"{job.iterations_done}{total}", slowdown, job.doing, job.reason
+    return job.name, state, job.group or "", f"{job.iterations_done}{total}", f"{predicted}/{job.slo:.2f}", job.doing

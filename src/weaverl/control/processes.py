@@ -5,7 +5,6 @@ rank starts, so a helper that left the process group is still found, and nobody 
 that wiped its environment (some rewrite their title over it) counts with the nearest ancestor that has a mark.
 """
 
-import functools
 import os
 import signal
 import subprocess
@@ -17,13 +16,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from weaverl.channel.process_start import ProcessLook, boot_id, look
+
 MARK = "WEAVERL_MARK"
 LAUNCHER = "/launcher"
 """Ends the mark of a rank's launcher: it keeps the rank's family together, so it is the last to go."""
 
 TERM_GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.03
-_DEAD = "ZXx"
 _STOPPED = "Tt"
 
 
@@ -40,8 +40,8 @@ class ProcessId(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
         """The process that has this number now, None if there is none or it is a zombie."""
-        found = _look(pid)
-        return None if found is None or found.is_dead else cls(pid, found.start_ticks, _boot())
+        found = look(pid)
+        return None if found is None or found.is_dead else cls(pid, found.start_ticks, boot_id())
 
     @classmethod
     def of_self(cls) -> "ProcessId":
@@ -123,9 +123,9 @@ class MarkedProcess(NamedTuple):
 
 def marked(mark: str) -> list[MarkedProcess]:
     """Living processes whose mark begins with ``mark``; this process is never among them."""
-    family = {pid: found for pid in _pids() if (found := _look(pid)) is not None}
+    family = {pid: found for pid in _pids() if (found := look(pid)) is not None}
     marks = {pid: _mark_of(pid) for pid in family}
-    boot = _boot()
+    boot = boot_id()
     return [
         MarkedProcess(ProcessId(pid, found.start_ticks, boot), inherited, found.state in _STOPPED)
         for pid, found in family.items()
@@ -189,33 +189,8 @@ def reap_orphans(own: Collection[int]) -> None:
         return
 
 
-class _Look(NamedTuple):
-    """What /proc says of a process."""
-
-    state: str
-    is_dead: bool
-    parent: int
-    start_ticks: int
-
-
-@functools.cache
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - thousands, often
-
-
-def _look(pid: int) -> _Look | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - thousands, often
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state = fields[0].decode()
-    is_dead = state in _DEAD and int(fields[17]) <= 1  # a leader that has exited may leave threads that live on
-    return _Look(state, is_dead, int(fields[1]), int(fields[19]))
 
 
 def _mark_of(pid: int) -> str:
@@ -228,7 +203,7 @@ def _mark_of(pid: int) -> str:
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
 
 
-def _inherited_mark(pid: int, family: Mapping[int, _Look], marks: Mapping[int, str]) -> str:
+def _inherited_mark(pid: int, family: Mapping[int, ProcessLook], marks: Mapping[int, str]) -> str:
     own, ancestor = marks[pid], pid
     while not own and ancestor in family and family[ancestor].parent != ancestor:
         ancestor = family[ancestor].parent

@@ -15,6 +15,7 @@ from weaverl.domain.commands import AnyCommand, SetTimer
 from weaverl.domain.events import AnyEvent, TimerFired
 from weaverl.domain.facts import SCHEMA, Fact
 from weaverl.scheduling.scheduler import Scheduler, Snapshot
+from weaverl.scheduling.state import JobRecord
 
 _BATCH = 1000
 SNAPSHOT_EVERY = 20_000
@@ -101,6 +102,12 @@ def read_facts(store: Store, after: str = START) -> Iterator[Fact]:
         for entry in entries:
             yield decode_fact(entry.data)
         after = entries[-1].position
+
+
+def snapshot_jobs(store: Store) -> dict[str, JobRecord]:
+    """Jobs by name as of the last snapshot."""
+    stored = _read_snapshot(store)
+    return {} if stored is None else stored.scheduler.cluster.jobs
 
 
 def _read_snapshot(store: Store) -> StoredSnapshot | None:

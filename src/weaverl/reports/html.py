@@ -100,11 +100,6 @@ def demo_picture(report: DemoReport) -> str:
     return gantt_svg(report.cluster, [job.name for job in report.jobs], demo_runs(report))
 
 
-def run_picture(file: TimelineFile) -> str:
-    """The Gantt chart of one run as an SVG file that stands alone."""
-    return gantt_svg(file.header.cluster, [job.name for job in file.header.jobs], [_only_run(file.timeline)])
-
-
 def demo_runs(report: DemoReport) -> list[GanttRun]:
     """Solo over woven."""
     solo = GanttRun(title="Solo", timelines=tuple(job.solo for job in report.jobs))
@@ -146,6 +141,8 @@ def _run_lead(file: TimelineFile, figures: RunFigures) -> str:
     lead = (
         f"{len(file.timeline.intervals):,} intervals of {len(figures.jobs)} jobs on cluster {file.header.cluster.name}."
     )
+    if file.header.partial:
+        lead += " The beginning is missing: the cluster's log keeps recent history only. Figures are of what is here."
     if file.torn_bytes:
         lead += f" The file's last line was cut off; its {file.torn_bytes} bytes were skipped."
     return lead

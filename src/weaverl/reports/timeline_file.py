@@ -44,12 +44,16 @@ class TimelineJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """First line of a timeline file: the cluster that was provisioned and the jobs that ran on it."""
+    """First line of a timeline file: the cluster that was provisioned and the jobs that ran on it.
+
+    ``partial``: the run began before the first interval, and nothing is known of that any more.
+    """
 
     schema: int = SCHEMA
     clock_unit: str = CLOCK_UNIT
     cluster: Cluster
     jobs: tuple[TimelineJob, ...] = ()
+    partial: bool = False
 
 
 class TimelineFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -253,7 +253,7 @@ class Permitted:
         saved = PhaseReport()
         try:
             saved = self._depart(grant)
-        except BaseException:
+        except BaseException:  # also an interrupt: what is reported of the phase is that it failed
             failed = True
             raise
         finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from weaverl.channel.process_start import boot_id, start_ticks
 from weaverl.domain.cluster import Slot
 from weaverl.errors import ClusterError, DeviceMemoryError
 
@@ -66,7 +67,7 @@ class DeviceMemory:
 
     def _change(self, purpose: str, change: Callable[[Mapping[Slot, int]], Mapping[Slot, int]]) -> None:
         pid = os.getpid()
-        started = _start_time(pid)
+        started = start_ticks(pid)
         assert started is not None, "this process is alive"
         with self._locked() as ledger:
             others = [holder for holder in ledger.holders if (holder.pid, holder.purpose) != (pid, purpose)]
@@ -109,7 +110,7 @@ class DeviceMemory:
             yield self._read()
 
     def _read(self) -> _Ledger:
-        boot = _boot_id()
+        boot = boot_id()
         try:
             ledger = msgspec.json.decode(self._path.read_bytes(), type=_Ledger)
         except FileNotFoundError:
@@ -132,21 +133,7 @@ class DeviceMemory:
 
 
 def _is_alive(holder: Holder) -> bool:
-    return _start_time(holder.pid) == holder.started
-
-
-def _start_time(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot; None if it is gone or only waits to be reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    only_waits_to_be_reaped = fields[0] in "ZX" and int(fields[17]) <= 1  # other threads of it may live on
-    return None if only_waits_to_be_reaped else int(fields[19])
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return start_ticks(holder.pid) == holder.started
 
 
 def _mib(nbytes: int) -> str:

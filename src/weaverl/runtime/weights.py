@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from weaverl.domain.events import Token
-from weaverl.errors import FencedError, UsageError, WeightSyncError
+from weaverl.errors import UsageError, WeightSyncError
 from weaverl.runtime.residency import Residency
 from weaverl.sync.manifest import Manifest, TensorEntry, match_entries, packed_offsets
 from weaverl.sync.packing import NamedTensor, assign, name_tensors, pack, unpack
@@ -53,10 +52,9 @@ class Weights:
         self._cast_dtype = cast_dtype
         self._on_push = on_push
         self._staging: Tensor | None = None
-        self._newest_token: Token | None = None
         self.version = 0
 
-    def push(self, model: object, version: int | None = None, *, token: Token | None = None) -> SyncReport:
+    def push(self, model: object, version: int | None = None) -> SyncReport:
         """Send a model's weights as a new version (one more than the last, if not given).
 
         Returns when every rollout rank has them; WeightSyncError, and the old version serves on, otherwise. State is
@@ -69,7 +67,7 @@ class Weights:
         with self._reading() as view, torch.no_grad():
             entries, self._staging = pack(named, view, self._staging)
         self._check()
-        self._strategy.send(Manifest(version, entries, token), self._staging)
+        self._strategy.send(Manifest(version, entries), self._staging)
         self.version = version
         report = _report(entries, version, started)
         self._on_push(report)
@@ -86,14 +84,10 @@ class Weights:
         manifest, data = self._strategy.receive(lambda manifest: self._accept(manifest, named))
         self._check()
         self._apply(manifest, data, named)
-        self._newest_token = manifest.token
         self.version = manifest.version
         return _report(manifest.entries, manifest.version, started)
 
     def _accept(self, manifest: Manifest, named: list[NamedTensor]) -> None:
-        newest, token = self._newest_token, manifest.token
-        if newest is not None and (token is None or token < newest):
-            raise FencedError(f"weights come with token {token}, but {newest} has been seen: the sender was replaced")
         if manifest.version < self.version:
             raise WeightSyncError(f"version {manifest.version} is older than {self.version}, which is served")
         match_entries(manifest.entries, [item.entry for item in named])

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weaverl.domain.events import Token
 from weaverl.errors import WeightSyncError
 
 ALIGNMENT = 64
@@ -32,11 +31,10 @@ class TensorEntry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """All tensors of one version, in the order in which they are packed. ``token`` fences stale senders off."""
+    """All tensors of one version, in the order in which they are packed."""
 
     version: int
     entries: tuple[TensorEntry, ...]
-    token: Token | None = None
 
 
 def packed_offsets(entries: Iterable[TensorEntry]) -> tuple[list[int], int]:

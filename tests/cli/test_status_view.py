@@ -1,0 +1,90 @@
+"""What `status` and `submit` say."""
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from weaverl.cli.main import main
+from weaverl.cli.status_view import print_status, whereabouts
+from weaverl.control.status import ClusterStatus, JobStatus, NodeStatus
+from weaverl.domain.commands import Verdict
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import JobState
+from weaverl.version import VERSION
+
+
+def job(name: str, **more: object) -> JobStatus:
+    plain = {
+        "tenant": "default",
+        "state": JobState.RUNNING,
+        "attempt": 1,
+        "reason": "",
+        "group": "g1",
+        "nodes": ("rollout-0", "training-0"),
+        "iterations_done": 11,
+        "iterations": 12,
+        "slo": 1.6,
+        "predicted_slowdown": 1.04,
+        "doing": "waits for training 11",
+        "verdicts": (),
+        "last_lines": (),
+    }
+    return JobStatus(name=name, **{**plain, **more})
+
+
+def status(*jobs: JobStatus) -> ClusterStatus:
+    nodes = tuple(
+        NodeStatus(
+            name=f"{pool}-0",
+            pool=pool,
+            state="quarantined",
+            group="g1",
+            doing=f"counting-b {pool} 11",
+            host_used_bytes=1288490188,
+            host_usable_bytes=3865470566,
+        )
+        for pool in ("rollout", "training")
+    )
+    group = Group(
+        name="g1",
+        rollout_nodes=("rollout-0",),
+        training_nodes=("training-0",),
+        members=tuple(one.name for one in jobs if one.group),
+    )
+    return ClusterStatus(
+        cluster="laptop", written_at=0.0, epoch=3, usd_per_hour=7.13, nodes=nodes, groups=(group,), jobs=jobs
+    )
+
+
+KILLED = job("gone", state=JobState.FAILED, group=None, doing="", reason="gone/run-0 was ended by signal 9 (SIGKILL)")
+
+
+def test_status_fits_80_columns_with_one_line_a_node_and_a_job():
+    stream = io.StringIO()
+    found = status(job("counting-a"), job("counting-b"), KILLED)
+    print_status(found, Console(file=stream, force_terminal=True, width=80, color_system=None))
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "…" not in stream.getvalue()
+    (line,) = [line for line in lines if line.startswith("counting-a")]
+    assert line.split() == ["counting-a", "running", "g1", "11/12", "1.04/1.60", "waits", "for", "training", "11"]
+    (line,) = [line for line in lines if line.startswith("training-0")]
+    assert line.endswith("1.20/3.60 GiB")
+    assert lines[-1] == "gone: gone/run-0 was ended by signal 9 (SIGKILL)"
+
+
+def test_a_job_that_was_taken_is_said_to_be_placed_or_queued_and_why():
+    found = status(job("counting-a"), job("counting-b"))
+    assert whereabouts(found, found.jobs[0]) == "in group g1 on rollout-0, training-0 with counting-b"
+    refused = Verdict(kind="isolate", group="", added_usd_per_hour=7.13, refused="no free training node")
+    waiting = msgspec.structs.replace(found.jobs[0], state=JobState.QUEUED, group=None, verdicts=(refused,))
+    assert whereabouts(found, waiting) == "queued, no free training node"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"weaverl {VERSION}\n"
