@@ -2,9 +2,12 @@
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AdmitJob
+from weaverl.domain.events import JobCancelled
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
 from weaverl.errors import RefusedError
 from weaverl.scheduling.scheduler import Scheduler
@@ -133,3 +136,39 @@ def test_what_can_never_run_is_refused():
         what_if(standing(), msgspec.structs.replace(job("huge", 10, 10), rollout_gpus=80))
     with pytest.raises(RefusedError, match="job a is starting already"):
         what_if(standing(job("a", 10, 10)), job("a", 10, 10))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    jobs=st.lists(st.tuples(st.integers(5, 60), st.integers(5, 60), st.sampled_from((1.2, 1.5, 2.0))), max_size=4),
+    new=st.tuples(st.integers(5, 60), st.integers(5, 60), st.sampled_from((1.2, 1.5, 2.0))),
+)
+def test_whatever_runs_the_answer_is_what_the_scheduler_does(
+    jobs: list[tuple[int, int, float]], new: tuple[int, int, float]
+):
+    scheduler = standing(
+        *(
+            msgspec.structs.replace(job(f"j{place}", rollout, training), slo=slo)
+            for place, (rollout, training, slo) in enumerate(jobs)
+        )
+    )
+    spec = msgspec.structs.replace(job("new", *new[:2]), slo=new[2])
+    answer = what_if(scheduler, spec)
+    submit(scheduler, spec)
+    record = scheduler.state.jobs["new"]
+    if answer.wait is None:
+        assert (answer.group, answer.kind) == (record.group, record.verdicts[-1].kind)
+        assert all(effect.after <= effect.slo for effect in answer.effects)
+    else:
+        assert record.pin is None
+        assert answer.wait.seconds is not None and answer.wait.seconds > 0 and answer.wait.after_jobs
+        assert [looked.refused for looked in answer.looked_at[: len(record.verdicts)]] == [
+            verdict.refused for verdict in record.verdicts
+        ]
+
+
+def test_a_job_that_is_stopping_is_not_waited_for():
+    scheduler = standing(job("a", 10, 10))
+    scheduler.handle(JobCancelled(at=0, job="a"))
+    answer = what_if(scheduler, job("long", 100, 100))
+    assert answer.wait is not None and answer.wait.seconds == 0.0 and answer.wait.after_jobs == ("a",)

@@ -137,24 +137,13 @@ def _headline(advice: Advice) -> str:
 def _table(console: Console, *columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0), show_edge=False)
     for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if place == 0 else "right", no_wrap=place == 0)
     return table
 
 
 def _read(runs: Sequence[Run], jobs: Sequence[AdvisedJob], console: Console) -> Table:
-    table = _table(
-        console,
-        "job",
-        "log of",
-        "iterations",
-        "left out",
-        "rollout, longest",
-        "mean",
-        "training",
-        "sync",
-        "other",
-        "GPUs",
-    )
+    titles = ("job", "log", "steps", "left out", "rollout", "longest", "training", "sync", "other", "GPUs")
+    table = _table(console, *titles)
     for run, job in zip(runs, jobs, strict=True):
         profile = job.spec.profile
         assert profile is not None
@@ -163,12 +152,12 @@ def _read(runs: Sequence[Run], jobs: Sequence[AdvisedJob], console: Console) -> 
             run.framework,
             str(len(run.iterations)),
             str(sum(run.skipped.values())),
+            f"{_seconds(profile.rollout_mean_seconds)} ±{profile.rollout_cv:.0%}",
             _seconds(profile.rollout_max_seconds),
-            f"{_seconds(profile.rollout_mean_seconds)} ± {profile.rollout_cv:.0%}",
             _seconds(profile.training_seconds),
             _seconds(profile.sync_seconds),
             _seconds(profile.other_seconds),
-            f"{job.spec.rollout_gpus} + {job.spec.training_gpus}",
+            f"{job.spec.rollout_gpus}+{job.spec.training_gpus}",
         )
     return table
 

@@ -50,7 +50,7 @@ def print_estimate(found: Estimate, stream: TextIO) -> None:
     table.add_column("term")
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("from", style="dim", overflow="fold")
-    for term in found.terms:
+    for term in (term for term in found.terms if term.value):
         table.add_row(term.name, _value(term), term.formula)
     console.print(table)
     console.print()

@@ -1,11 +1,14 @@
 """Shapes of known language models, and the nearest of them for a bare size."""
 
+import re
 from math import log
 
 import msgspec
 
 from weaverl.errors import UsageError
 
+_SIZE = re.compile(r"(?<![0-9A-Za-z.])([0-9]+(?:\.[0-9]+)?)[bB](?![A-Za-z0-9])")
+_ACTIVE = re.compile(r"(?<![A-Za-z])[aA][0-9]+(\.[0-9]+)?[bB]|[0-9]x[0-9]", re.ASCII)
 BYTES_PER_WEIGHT = 2
 """bf16, for serving and for the key-value cache."""
 
@@ -64,17 +67,24 @@ MODELS = tuple(
 )
 
 
+def size_in(name: str) -> str | None:
+    """The billions of parameters that a dense model's name says, as ``DeepSeek-R1-Distill-Qwen-7B`` does."""
+    plain = name.rsplit("/", 1)[-1]
+    found = _SIZE.findall(plain)
+    return found[0] if len(found) == 1 and not _ACTIVE.search(plain) else None
+
+
 def model_shape(text: str) -> ModelShape:
     """A known model by name (``Qwen/Qwen2.5-7B-Instruct``), or a size (``7``, ``14B``) with the nearest known shape.
 
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, mixtures of experts among them.
     """
     plain = text.strip().rsplit("/", 1)[-1].lower()
     named = [model for model in MODELS if plain == model.name.lower() or plain.startswith(f"{model.name.lower()}-")]
     if named:
         return named[0]
     try:
-        billions = float(plain.removesuffix("b"))
+        billions = float(size_in(plain) or plain)
     except ValueError:
         billions = 0.0
     if not 0.05 <= billions <= 2000:

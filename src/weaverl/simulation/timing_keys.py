@@ -42,6 +42,7 @@ FRAMEWORKS = (
             (
                 "timing_s/old_log_prob",
                 "timing_s/ref",
+                "timing_s/RefPolicy",
                 "timing_s/values",
                 "timing_s/update_critic",
                 "timing_s/update_actor",

@@ -4,9 +4,10 @@ import re
 
 import msgspec
 
+from weaverl.simulation.models import size_in
+
 _PREFIX = re.compile(r"^\s*(?:\x1b\[[0-9;]*m)*\([A-Za-z]\w* pid=[^)]*\)(?:\x1b\[[0-9;]*m)* ?", re.MULTILINE)
 _MODEL = re.compile(r"'actor_rollout_ref'.*?'model': \{.*?'path': '([^']*)'", re.DOTALL)
-_SIZE = re.compile(r"(?<![0-9A-Za-z.])([0-9]+(?:\.[0-9]+)?)[bB](?![A-Za-z0-9])")
 _GPUS = re.compile(r"'n_gpus_per_node': ([0-9]+)")
 _NODES = re.compile(r"'nnodes': ([0-9]+)")
 _SEARCHED = 1 << 20
@@ -27,12 +28,11 @@ def setup_of(console: str) -> Setup:
     training = _pool(text, "'trainer': {", ())
     rollout = _pool(text, "'rollout': {", ("'critic': {", "'data': {", "'trainer': {"))
     model = _MODEL.search(text)
-    size = _SIZE.search(model[1]) if model else None
     return Setup(
         rollout_gpus=rollout or training,
         training_gpus=training,
         colocated=bool(training) and not rollout,
-        model=size[1] if size else None,
+        model=size_in(model[1]) if model else None,
     )
 
 

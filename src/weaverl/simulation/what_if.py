@@ -167,20 +167,27 @@ def _wait_for(scheduler: Scheduler, job: str) -> Wait:
     left = {name: remaining for name, record in state.jobs.items() if (remaining := _left_us(record)) is not None}
     ended: list[str] = []
     while state.jobs[job].pin is None:
-        running = {name: slowdown for name, slowdown in _slowdowns(state).items() if name in left}
+        slowdowns = _slowdowns(state)
+        running = {name: slowdowns.get(name, 1.0) for name in left if state.jobs[name].pin is not None}
         if not running:
             return Wait(seconds=None, after_jobs=tuple(ended), unknown=_endless(state, job))
         name = min(running, key=lambda one: (left[one] * Fraction(running[one]), one))
         passed = left[name] * Fraction(running[name])
         for one, slowdown in running.items():
             left[one] -= passed / Fraction(slowdown)
+        del left[name]
         _end(scheduler, name, state.now + round(passed))
         ended.append(name)
     return Wait(seconds=(state.now - begin) / MICROSECONDS, after_jobs=tuple(ended))
 
 
 def _left_us(record: JobRecord) -> Fraction | None:
-    """What a job has left to do at its mean iteration, alone; None where its length or profile is not known."""
+    """What a job has left to do at its mean iteration, alone; None where its length or profile is not known.
+
+    One that is stopping already has nothing left.
+    """
+    if record.ending is not None:
+        return Fraction(0)
     profile, iterations = record.profile, record.spec.iterations
     if not record.live or profile is None or iterations is None:
         return None
