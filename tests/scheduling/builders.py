@@ -4,7 +4,7 @@ from collections import deque
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, SwitchCost
+from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, Slot, SwitchCost
 from weaverl.domain.commands import (
     AdmitJob,
     AnyCommand,
@@ -29,6 +29,7 @@ from weaverl.domain.events import (
     RankRegistered,
     SlotVacated,
     TimerFired,
+    Token,
 )
 from weaverl.domain.jobs import HostMemory, JobSpec, JobState, PhaseKind, PhaseProfile, Placement, Role
 from weaverl.scheduling.index import index_of
@@ -114,9 +115,8 @@ class World:
         self.log: list[tuple[AnyEvent, list[AnyCommand]]] = []
         self.progress: dict[tuple[str, int], list[tuple[PhaseKind, PoolKind, int]]] = {}
         self.alive: dict[tuple[str, int, str], list[RankId]] = {}
-        self.dirty: dict[tuple[str, str], GrantPermit] = {}
-        self.occupants: dict[str, str] = {}
-        self.last_token: dict[str, object] = {}
+        self.occupants: dict[Slot, GrantPermit] = {}
+        self.unclean: dict[Token, set[int]] = {}
         self.send(ControllerStarted(epoch=1))
         for record in of.nodes:
             self.send(AgentReported(epoch=1, node=record))
@@ -231,13 +231,8 @@ class World:
                     self.pending.append(ProcessExited(rank=rank, node=home, exit_code=0))
 
     def _occupy(self, grant: GrantPermit) -> None:
-        for slot in grant.slots:
-            holder = self.occupants.get(str(slot))
-            assert holder in (None, grant.job), f"{slot} was granted to {grant.job} while {holder} is on it"
-            assert self.scheduler.state.nodes[slot.node].usable, f"{slot} was granted on a node that is not usable"
-            assert self.last_token.get(str(slot), grant.token) <= grant.token
-            self.last_token[str(slot)] = grant.token
-            self.occupants[str(slot)] = grant.job
+        self._take(grant, grant.slots)
+        self.unclean[grant.token] = set(range(grant.ranks))
         for rank in range(grant.ranks):
             self.pending.append(
                 PhaseEnded(
@@ -249,6 +244,15 @@ class World:
                     report=PhaseReport(body_us=5 * SECOND),
                 )
             )
+
+    def _take(self, grant: GrantPermit, slots: tuple[Slot, ...]) -> None:
+        """State may be on the slots from now on, under the grant's token."""
+        for slot in slots:
+            holder = self.occupants.get(slot, grant)
+            assert holder.job == grant.job, f"{slot} was granted to {grant.job} while {holder.job} is on it"
+            assert holder.token <= grant.token
+            assert self.scheduler.state.nodes[slot.node].usable, f"{slot} was granted on a node that is not usable"
+            self.occupants[slot] = grant
 
     def _vacate(self, command: VacateSlot) -> None:
         for rank in range(command.ranks):
@@ -273,35 +277,20 @@ class World:
 
     def _fold_freed(self, event: AnyEvent) -> None:
         match event:
-            case PhaseEnded():
-                self._freed(event.rank, event.vacated)
-            case SlotVacated():
-                self._freed(event.rank, vacated=True)
+            case PhaseEnded(vacated=True) | SlotVacated():
+                self._freed(event.rank, event.token)
             case DeathConfirmed():
                 self.occupants = {
-                    slot: name
-                    for slot, name in self.occupants.items()
-                    if not (name == event.job and slot.startswith(event.node + ":"))
+                    slot: grant
+                    for slot, grant in self.occupants.items()
+                    if not (grant.job == event.job and slot.node == event.node)
                 }
 
-    def _freed(self, rank: RankId, vacated: bool) -> None:
-        ranks_left = [
-            e
-            for e in self.pending
-            if isinstance(e, PhaseEnded | SlotVacated) and (e.rank.job, e.rank.role) == (rank.job, rank.role)
-        ]
-        if vacated and not ranks_left:
-            nodes = self._pool_nodes(rank)
-            self.occupants = {
-                slot: name
-                for slot, name in self.occupants.items()
-                if not (name == rank.job and slot.rsplit(":", 1)[0] in nodes)
-            }
-
-    def _pool_nodes(self, rank: RankId) -> set[str]:
-        pools = {"rollout": PoolKind.ROLLOUT, "training": PoolKind.TRAINING}
-        known = self.scheduler.state.nodes.items()
-        return {name for name, record in known if rank.role == "run" or record.node.pool is pools[rank.role]}
+    def _freed(self, rank: RankId, token: Token) -> None:
+        """A rank's state is off the slots; they are clean when all of its role's is."""
+        self.unclean[token].discard(rank.rank)
+        if not self.unclean[token]:
+            self.occupants = {slot: grant for slot, grant in self.occupants.items() if grant.token != token}
 
     def _after_phase(self, event: PhaseEnded) -> None:
         rest = [e for e in self.pending if isinstance(e, PhaseEnded) and e.token == event.token]

@@ -311,7 +311,7 @@ def test_a_job_retried_away_from_a_gone_node_gets_permits_and_holds_up_nobody():
     world.fire_next_timer()
     lost = [e for e in world.pending if isinstance(e, DeathConfirmed) and e.node == "r0"]
     world.pending = type(world.pending)(event for event in world.pending if event not in lost)
-    world.occupants = {slot: name for slot, name in world.occupants.items() if not slot.startswith("r0:")}
+    world.occupants = {slot: grant for slot, grant in world.occupants.items() if slot.node != "r0"}
     world.run()
     records = world.scheduler.state.jobs
     assert (records["a"].attempt, records["a"].state) == (2, JobState.FINISHED)

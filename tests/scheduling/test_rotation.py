@@ -12,9 +12,12 @@ from weaverl.domain.events import (
     RankId,
     Token,
 )
-from weaverl.domain.groups import Group
+from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobState, PhaseKind
-from weaverl.scheduling.rotation import Rotation, RotationState
+from weaverl.scheduling.rotation import Rotation
+from weaverl.scheduling.rotation_state import RotationState
+from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord, Parameters, RankRecord
+from weaverl.scheduling.turns import decide
 
 
 def woven(**more) -> World:
@@ -42,9 +45,9 @@ def test_second_job_rolls_out_while_first_trains():
     held = []
     while world.pending:
         world.deliver()
-        rotation = world.scheduler._rotations.get("g1")
-        if rotation is not None:
-            held.append({(name, permit.grant.phase) for name, permit in rotation.state.permits.items()})
+        if "g1" in world.scheduler.state.groups:
+            permits = world.scheduler.rotation("g1").permits
+            held.append({(name, permit.grant.phase) for name, permit in permits.items()})
     assert {("a", PhaseKind.TRAINING), ("b", PhaseKind.ROLLOUT)} in held
 
 
@@ -291,21 +294,30 @@ def test_contradicting_rings_are_resolved_while_an_unrelated_member_runs():
         "c": (Slot("r0", 2), Slot("r0", 0)),
         "d": (Slot("r0", 3),),
     }
-    rotation = Rotation(RotationState(Group("g", ("r0",), ("t0",), tuple(slots))))
-    requests = {
-        name: PermitRequested(
-            job=name, attempt=1, role="rollout", phase=PhaseKind.ROLLOUT, pool=PoolKind.ROLLOUT, iteration=0, at=at
+    pins = {name: Pin(taken, ()) for name, taken in slots.items()}
+    rotation = Rotation(RotationState(Group("g", ("r0",), ("t0",), tuple(slots))), pins)
+    for at, name in enumerate(slots):
+        rotation.request(
+            PermitRequested(
+                job=name, attempt=1, role="rollout", phase=PhaseKind.ROLLOUT, pool=PoolKind.ROLLOUT, iteration=0, at=at
+            )
         )
-        for at, name in enumerate(slots)
-    }
-    for name, request in requests.items():
-        rotation.request(request, slots[name])
-    rotation.state.rings = {"r0:0": ["a", "c"], "r0:1": ["b", "a"], "r0:2": ["c", "b"], "r0:3": ["d"]}
-    decided = rotation.decide(
-        lambda request: slots[request.job], lambda _: 1, lambda _: True, lambda: Token(1, 1), 10, (1, 1)
-    )
+    rings = {0: ["a", "c"], 1: ["b", "a"], 2: ["c", "b"], 3: ["d"]}
+    for lane in rotation.state.lanes:
+        (slot,) = lane.slots
+        lane.ring = rings[slot.device]
     granted = []
-    for command in decided:
+    for command in decide(rotation, started_cluster(*slots)):
         granted.append(command.job)
-        rotation.granted(command)
+        rotation.granted(command, 10)
     assert sorted(granted) == ["a", "d"], "d runs on its own slot; of the others the longest waiting goes"
+
+
+def started_cluster(*jobs: str) -> ClusterState:
+    """A cluster whose agents are there and whose jobs have one registered rank."""
+    of = cluster()
+    state = ClusterState(of, Parameters(), {one.name: NodeRecord(one, ready=True) for one in of.nodes})
+    for name in jobs:
+        rank = RankRecord(RankId(name, 1, "rollout", 0), "r0", registered=True)
+        state.jobs[name] = JobRecord(job(name), 0, ranks={"rollout-0": rank})
+    return state

@@ -14,9 +14,11 @@ from weaverl.domain.commands import (
     ChangeJobState,
     GrantPermit,
     KillJob,
+    MoveTail,
     RefuseRequest,
     StartRank,
     VacateSlot,
+    WidenPermit,
 )
 from weaverl.domain.events import RankId
 from weaverl.domain.jobs import ENDED, JobState
@@ -38,7 +40,7 @@ def deliver(command: AnyCommand, ranks: tuple[RankId, ...]) -> Iterator[Write]:
         case KillJob():
             yield Put(names.revoked(command.job, command.attempt), b"1")
             yield Append(names.node_inbox(command.node), encode_command(command))
-        case GrantPermit() | VacateSlot():
+        case GrantPermit() | VacateSlot() | MoveTail() | WidenPermit():
             for number in range(command.ranks):
                 inbox = names.rank_inbox(RankId(command.job, command.attempt, command.role, number))
                 yield Append(inbox, encode_command(command))

@@ -5,7 +5,7 @@ from signal import SIGTERM
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node, PoolKind, Slot, usable_host_bytes
+from weaverl.domain.cluster import Cluster, Node, PoolKind, usable_host_bytes
 from weaverl.domain.commands import Verdict
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
@@ -184,9 +184,14 @@ class ClusterState(msgspec.Struct, dict=True):
         owned = [self.nodes[name].node for name in nodes]
         return sum((pools[node.pool].usd_per_gpu_hour * node.num_devices for node in owned), 0.0)
 
-    def slots_ready(self, slots: tuple[Slot, ...]) -> bool:
-        """Whether the agents of all the slots' nodes are there, in this epoch."""
-        return all(self.nodes[slot.node].usable for slot in slots)
+    def nodes_ready(self, names: tuple[str, ...]) -> bool:
+        """Whether the nodes' agents are there, in this epoch."""
+        return all([self.nodes[name].usable for name in names])
+
+    def registered_ranks(self, job: str, role: str) -> int | None:
+        """Number of ranks of a job's role; None while one of them has yet to register."""
+        ranks = [rank for rank in self.jobs[job].ranks.values() if rank.rank.role == role]
+        return len(ranks) if all(rank.registered for rank in ranks) else None
 
 
 def switches_of(cluster: Cluster, profile: PhaseProfile | None = None) -> Switches:

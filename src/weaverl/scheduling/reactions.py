@@ -1,0 +1,173 @@
+"""What follows from an event beside turns: answers to requests, steps of jobs' lives, timers that are due."""
+
+from collections.abc import Iterable, Iterator
+
+from weaverl.domain.commands import (
+    AcceptJob,
+    AcknowledgeRequest,
+    AnyCommand,
+    ChangeJobState,
+    KillJob,
+    LearnProfile,
+    RefuseRequest,
+    SetTimer,
+)
+from weaverl.domain.events import (
+    AgentReported,
+    AnyEvent,
+    DeathConfirmed,
+    JobCancelled,
+    JobSubmitted,
+    NodeLost,
+    PermitRequested,
+    PhaseEnded,
+    ProcessExited,
+    RankRegistered,
+    StartFailed,
+    TimerFired,
+)
+from weaverl.domain.jobs import JobState
+from weaverl.scheduling import lifecycle, placement, profiling
+from weaverl.scheduling.known import Known
+
+
+def react(known: Known, event: AnyEvent) -> Iterable[AnyCommand]:
+    """The commands that follow; the caller folds each before it asks for the next."""
+    match event:
+        case PermitRequested():
+            return _learn(known, event)
+        case PhaseEnded():
+            return ()
+        case TimerFired():
+            return _due(known, event)
+        case JobSubmitted():
+            return _arrival(known, event)
+        case JobCancelled():
+            return _cancellation(known, event)
+        case AgentReported():
+            return _strangers(known, event)
+        case NodeLost():
+            due = event.at + known.state.parameters.node_patience_us
+            return (SetTimer(name=f"node/{event.node}/{event.at}", at=due),)
+        case RankRegistered() | ProcessExited() | StartFailed() | DeathConfirmed():
+            return _life(known, event)
+        case _:
+            return ()
+
+
+def _learn(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
+    record = known.state.jobs.get(event.job)
+    if record is None or not record.profiling or record.attempt != event.attempt:
+        return ()
+    profile = profiling.learned(record, event)
+    return () if profile is None else _learned(known, LearnProfile(job=event.job, profile=profile))
+
+
+def _learned(known: Known, command: LearnProfile) -> Iterator[AnyCommand]:
+    yield command
+    yield from placement.place_queue(known.state)
+
+
+def _arrival(known: Known, event: JobSubmitted) -> Iterator[AnyCommand]:
+    record = known.state.jobs.get(event.spec.name)
+    if record is not None and record.live:
+        reason = f"job {event.spec.name} is {record.state} already: choose another name, or cancel it first"
+        yield RefuseRequest(request=event.request, reason=reason)
+    elif impossible := placement.impossible(known.state, event.spec):
+        yield RefuseRequest(request=event.request, reason=f"job {event.spec.name} {impossible}")
+    else:
+        yield AcceptJob(job=event.spec.name, request=event.request)
+        yield from placement.place_queue(known.state)
+
+
+def _cancellation(known: Known, event: JobCancelled) -> Iterator[AnyCommand]:
+    record = known.state.jobs.get(event.job)
+    if record is None or not record.live:
+        what = f"is {record.state} already" if record else "is not known here; `weaverl status` lists the jobs"
+        yield RefuseRequest(request=event.request, reason=f"job {event.job} {what}")
+        return
+    yield AcknowledgeRequest(request=event.request)
+    if record.state is JobState.QUEUED:
+        name, attempt = record.spec.name, record.attempt
+        yield ChangeJobState(job=name, attempt=attempt, state=JobState.CANCELLED, reason="cancelled in the queue")
+        yield from placement.place_queue(known.state)
+    elif record.ending is not None:
+        yield lifecycle.change_of_end(record, JobState.CANCELLED, "cancelled")
+    else:
+        yield from lifecycle.end(record, JobState.CANCELLED, "cancelled")
+
+
+def _strangers(known: Known, event: AgentReported) -> Iterator[AnyCommand]:
+    """Processes that belong to no living attempt are stopped."""
+    attempts = dict.fromkeys((rank.job, rank.attempt) for rank in event.alive)
+    for job, attempt in attempts:
+        if lifecycle.current(known.state, job, attempt) is None:
+            yield KillJob(job=job, attempt=attempt, node=event.node.name, reason="no such attempt is alive")
+    yield from placement.place_queue(known.state)
+
+
+def _life(known: Known, event: RankRegistered | ProcessExited | StartFailed | DeathConfirmed) -> Iterator[AnyCommand]:
+    job, attempt = (event.job, event.attempt) if isinstance(event, DeathConfirmed) else _attempt(event)
+    record = lifecycle.current(known.state, job, attempt)
+    if record is None or record.pin is None:
+        if isinstance(event, DeathConfirmed):
+            yield from placement.place_queue(known.state)
+        return
+    match event:
+        case RankRegistered():
+            yield from lifecycle.react_registration(record)
+        case ProcessExited():
+            yield from lifecycle.react_exit(known.state, record, event)
+        case StartFailed():
+            yield from lifecycle.end(record, JobState.FAILED, f"{event.rank} did not start: {event.reason}")
+        case DeathConfirmed():
+            ended = list(lifecycle.react_death(known.state, record))
+            yield from ended
+            if ended:
+                yield from placement.place_queue(known.state)
+
+
+def _due(known: Known, event: TimerFired) -> Iterator[AnyCommand]:
+    kind, *names = event.name.split("/")
+    match kind:
+        case "vacate":
+            yield from _lingers_still(known, *names)
+        case "phase":
+            yield from _runs_still(known, *names)
+        case "exit":
+            record = lifecycle.current(known.state, names[0], int(names[1]))
+            if record is not None:
+                left = [key for key, rank in record.ranks.items() if not rank.exited]
+                reason = f"{', '.join(left)} still ran after the others had ended"
+                yield from lifecycle.end(record, JobState.FINISHED, reason)
+        case "node":
+            yield from _node_gone(known, names[0], int(names[1]))
+
+
+def _lingers_still(known: Known, token: str, job: str) -> Iterator[AnyCommand]:
+    record = known.state.jobs.get(job)
+    rotation = known.rotation_of(record)
+    left = rotation.state.lingering if rotation is not None else ()
+    if record is not None and any(one.grant.job == job and str(one.grant.token) == token for one in left):
+        yield from lifecycle.end(record, JobState.FAILED, "did not clear its slots in time")
+
+
+def _runs_still(known: Known, token: str, job: str) -> Iterator[AnyCommand]:
+    record = known.state.jobs.get(job)
+    rotation = known.rotation_of(record)
+    permit = rotation.state.permits.get(job) if rotation is not None else None
+    if record is not None and permit is not None and str(permit.grant.token) == token:
+        yield from lifecycle.end(record, JobState.FAILED, "ran a phase past max_phase")
+
+
+def _node_gone(known: Known, node: str, since: int) -> Iterator[AnyCommand]:
+    if not known.state.nodes[node].gone or known.state.nodes[node].lost_at != since:
+        return
+    for record in known.pinned_on(node):
+        yield from lifecycle.end(record, JobState.FAILED, f"node {node} is lost")
+        yield from lifecycle.react_death(known.state, record)
+    yield from placement.place_queue(known.state)
+
+
+def _attempt(event: RankRegistered | ProcessExited | StartFailed) -> tuple[str, int]:
+    return event.rank.job, event.rank.attempt

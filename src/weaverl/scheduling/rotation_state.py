@@ -1,0 +1,65 @@
+"""What the rotation of one group knows: plain records that can be written to a snapshot whole."""
+
+import msgspec
+
+from weaverl.domain.cluster import Slot
+from weaverl.domain.commands import GrantPermit
+from weaverl.domain.events import PermitRequested
+from weaverl.domain.groups import Group
+
+
+class Lane(msgspec.Struct, eq=False):
+    """Slots that always the same jobs use, and the ring of those that take turns there; the front's turn it is.
+
+    Lanes are split when a newcomer uses a part of one, and never put together: their rings may differ by then.
+    """
+
+    slots: tuple[Slot, ...]
+    ring: list[str] = []
+
+
+class Tail(msgspec.Struct):
+    """The last part of a rollout, which can go on on the slots of ``keep`` alone.
+
+    ``unmoved``: ranks that were told to move there and have not; None before they are told.
+    """
+
+    keep: tuple[Slot, ...]
+    unmoved: list[int] | None = None
+
+
+class Permit(msgspec.Struct):
+    """A granted phase. ``open_ranks`` have yet to end it; ``dirty_ranks`` ended it and left state on the slots.
+
+    The slots of ``grant`` are those held now, and its ``later`` those still waited for.
+    """
+
+    grant: GrantPermit
+    open_ranks: list[int]
+    dirty_ranks: list[int] = []
+    tail: Tail | None = None
+
+
+class Lingering(msgspec.Struct):
+    """State left on slots after a phase; ``vacating`` once its owner has been told to save it."""
+
+    grant: GrantPermit
+    dirty_ranks: list[int]
+    vacating: bool = False
+
+
+class RotationState(msgspec.Struct):
+    """Everything one group's rotation knows. Each fact is kept once; what is derived from them is not in here.
+
+    ``waiting`` is in the order in which requests are looked at: cold starts first (they happen once), then the
+    longest waiting. ``stalled``: since when a front has been waited for. ``turn_began``: when a group with a time
+    quantum granted its front the first phase of its turn.
+    """
+
+    group: Group
+    lanes: list[Lane] = []
+    waiting: list[PermitRequested] = []
+    permits: dict[str, Permit] = {}
+    lingering: list[Lingering] = []
+    stalled: dict[str, int] = {}
+    turn_began: int | None = None

@@ -1,0 +1,100 @@
+"""Tails of rollouts: the last long responses go on on a few slots, and the next job's rollout starts on the others.
+
+The rules, in full:
+
+- A job says that its rollout is down to its tail, and which of its slots it would keep (``TailReached``). That alone
+  frees nothing. A token that is not the permit's, a phase that is no rollout, or a ``keep`` that is not a true part of
+  the permit's slots changes nothing, nor does a second word on the same permit.
+- It is told to move (``MoveTail``) as soon as another job asks for a rollout, has its turn, wants slots outside
+  ``keep``, and would have at least one slot to start on if all the tails in its way had moved. A slot that is held by
+  anything but a tail, or promised to another permit, keeps the asking job waiting as ever.
+- When each rank that had state there has moved (``TailMoved``) or ended its phase clean, the slots outside ``keep``
+  are free. If a rank ended and left its state, nothing is free before the phase ends.
+- The next rollout is granted the free slots; ``GrantPermit.later`` names those that tails keep. They are promised:
+  nobody else gets them before, and as they come free (and clean) the permit is widened (``WidenPermit``).
+- A permit that reaches its own tail, or whose job is ending, is promised nothing any more. A job that is ending moves
+  nothing either; its slots come free when its death is confirmed, or with the end of its phase.
+- ``PhaseEnded`` ends a permit with all of this, moved or not.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from weaverl.domain.cluster import Slot
+from weaverl.domain.commands import GrantPermit, MoveTail, WidenPermit
+from weaverl.domain.events import TailReached
+from weaverl.domain.jobs import PhaseKind
+from weaverl.scheduling.rings import Rings, Seat
+from weaverl.scheduling.rotation_state import Permit, Tail
+
+
+def reached(permit: Permit | None, event: TailReached) -> None:
+    """Fold the word that a tail is reached."""
+    if permit is None or permit.grant.token != event.token or permit.grant.phase is not PhaseKind.ROLLOUT:
+        return
+    if permit.tail is None and event.keep and set(event.keep) < set(permit.grant.slots):
+        permit.tail = Tail(event.keep)
+        permit.grant = msgspec.structs.replace(permit.grant, later=())
+
+
+def told(permit: Permit) -> None:
+    """Fold the demand to move."""
+    assert permit.tail is not None
+    permit.tail.unmoved = list(permit.open_ranks)
+
+
+def rank_moved(permit: Permit, rank: int) -> None:
+    """Fold that nothing of a rank is left outside of ``keep``."""
+    tail = permit.tail
+    if tail is not None and tail.unmoved is not None and rank in tail.unmoved:
+        tail.unmoved.remove(rank)
+        if not tail.unmoved:
+            permit.grant = msgspec.structs.replace(permit.grant, slots=tail.keep)
+
+
+def widened(permit: Permit, command: WidenPermit) -> None:
+    """Fold that promised slots are the permit's now."""
+    later = tuple(slot for slot in permit.grant.later if slot not in command.slots)
+    permit.grant = msgspec.structs.replace(permit.grant, slots=permit.grant.slots + command.slots, later=later)
+
+
+def silenced(permit: Permit) -> None:
+    """Fold that the job is ending."""
+    permit.grant = msgspec.structs.replace(permit.grant, later=())
+    if permit.tail is not None and permit.tail.unmoved != []:
+        permit.tail = None
+
+
+def kept_of(rings: Rings, permits: Mapping[str, Permit], seat: Seat) -> int | None:
+    """The bits of a seat that tails keep; None if anything else is in the way, or nothing would be left to start on."""
+    kept = 0
+    for job, permit in permits.items():
+        held = rings.members[job].holds & seat.mask
+        if rings.mask(permit.grant.later) & seat.mask or (held and permit.tail is None):
+            return None
+        if permit.tail is not None:
+            kept |= rings.mask(permit.tail.keep) & held
+    return kept if seat.mask & ~kept else None
+
+
+def move(rings: Rings, permits: Mapping[str, Permit], wanted: int) -> Iterator[MoveTail]:
+    """Demands on the tails that are on wanted slots; one of which a rank has ended and left state can not be moved."""
+    for job, permit in permits.items():
+        tail, grant = permit.tail, permit.grant
+        if tail is not None and tail.unmoved is None and not permit.dirty_ranks and rings.members[job].holds & wanted:
+            yield MoveTail(
+                job=job,
+                attempt=grant.attempt,
+                role=grant.role,
+                token=grant.token,
+                keep=tail.keep,
+                ranks=grant.ranks,
+            )
+
+
+def widen(grant: GrantPermit, slots: tuple[Slot, ...]) -> WidenPermit:
+    """The promised slots go to the permit."""
+    return WidenPermit(
+        job=grant.job, attempt=grant.attempt, role=grant.role, token=grant.token, slots=slots, ranks=grant.ranks
+    )
