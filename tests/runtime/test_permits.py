@@ -103,6 +103,16 @@ def test_the_permit_of_a_body_that_raises_goes_back_and_says_that_it_failed(clus
     assert [(event.iteration, event.failed) for event in cluster.told(PhaseEnded)] == [(0, True), (1, False)]
 
 
+def test_the_inbox_of_a_rank_does_not_grow_with_its_phases(cluster):
+    cluster.submit(spec_of("a"))
+    job = cluster.rank("a", "rollout")
+    for _ in range(6):
+        with job.open_phase(ROLLOUT, PoolKind.ROLLOUT):
+            pass
+    assert len(cluster.grants()) == 6
+    assert len(cluster.inbox(RankId("a", 1, "rollout", 0))) <= 2
+
+
 def test_one_permit_opens_all_ranks_of_a_role_and_goes_back_when_the_last_has_left(tmp_path):
     cluster = InProcessCluster(tmp_path, node_of("r0", devices=2), node_of("t0", devices=2))
     cluster.submit(spec_of("a", gpus=2, processes=2), spec_of("b", gpus=2, processes=2))

@@ -53,7 +53,7 @@ def submit(
 def logs(job: JobName, follow: Follow = False) -> None:
     """Show what a job's processes have written."""
     home = Home()
-    if home.head() is not None or not home.job_logs(job):
+    if follow or not home.job_logs(job):
         client = Client(connect(home.require_head().access))
         known = _require_job(home, job)
         if follow:

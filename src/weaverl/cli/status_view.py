@@ -27,7 +27,8 @@ def print_status(status: ClusterStatus, console: Console) -> None:
         memory = f"{node.host_used_bytes / 2**30:.2f}/{node.host_usable_bytes / 2**30:.2f} GiB"
         nodes.add_row(node.name, node.pool, node.state, node.group or "", node.doing, memory)
     console.print(nodes)
-    console.print(f"\n{len(status.jobs)} jobs", highlight=False)
+    older = f", {status.num_older_jobs} that ended earlier are not shown" if status.num_older_jobs else ""
+    console.print(f"\n{len(status.jobs)} jobs{older}", highlight=False)
     jobs = _table("job", "state", "group", "done", "slow/SLO", "doing")
     for job in status.jobs:
         jobs.add_row(*_cells(job))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from weaverl.channel.valkey_server import ValkeyServer
 from weaverl.control.client import connect
 from weaverl.control.home import HEAD, HeadRecord, Home
-from weaverl.control.log_tail import last_lines
+from weaverl.control.log_tail import bound_size, last_lines
 from weaverl.control.processes import MARK, ProcessId, kill_marked, reap_orphans, start
 from weaverl.control.rank_process import StoreAccess
 from weaverl.errors import ClusterError, UsageError
@@ -24,10 +24,14 @@ from weaverl.errors import ClusterError, UsageError
 logger = logging.getLogger("weaverl.head")
 
 CANNOT_RUN = 2
+LOG_BYTES = 16 * 1024 * 1024
+"""How large a log of the cluster's own processes grows, and as much again for what came before."""
+
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
 _STEADY_SECONDS = 30.0
 _CHECK_SECONDS = 0.2
+_LOGS_SECONDS = 60.0
 
 
 class Child:
@@ -86,6 +90,7 @@ class Head:
         self._cluster = home.read_cluster()
         self._server = ValkeyServer(home.store) if self._cluster.store is None else None
         self._store_due = 0.0
+        self._logs_due = 0.0
         # Controller and agents do not use the slots' CPUs' thread pools: one thread each.
         mine = {**environment, "WEAVERL_HOME": str(home.directory), "OMP_NUM_THREADS": "1"}
         agents = [Child(f"agent-{node.name}", ("agent", node.name), home, mine) for node in self._cluster.nodes]
@@ -105,6 +110,7 @@ class Head:
             for child in self._children:
                 child.ensure()
             reap_orphans({child.pid for child in self._children if child.pid is not None})
+            self._bound_logs()
             stop.wait(_CHECK_SECONDS)
         end_cluster(self._home)
 
@@ -118,6 +124,13 @@ class Head:
         access = StoreAccess(given.url, given.password_file, f"weaverl:{self._cluster.name}:")
         connect(access).identity()
         return access
+
+    def _bound_logs(self) -> None:
+        if time.monotonic() < self._logs_due:
+            return
+        self._logs_due = time.monotonic() + _LOGS_SECONDS
+        for log in (*self._home.logs.glob("*.log"), *self._home.store.glob("*.log")):
+            bound_size(log, LOG_BYTES)
 
     def _ensure_store(self) -> None:
         if self._server is None or self._server.alive() or time.monotonic() < self._store_due:

@@ -1,5 +1,7 @@
-"""The end of a log file, and following it."""
+"""The end of a log file, following it, and keeping it from growing without bound."""
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,20 @@ def last_lines(log: Path, count: int = 12) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     return tuple(text.splitlines()[-count:])
+
+
+def bound_size(log: Path, limit_bytes: int) -> None:
+    """Put what a log has beside (``.1``, over what was there) once it is too large, and let it begin anew.
+
+    For logs that their writers append to: the next line then is the first. One that comes in between may be lost.
+    """
+    try:
+        if log.stat().st_size <= limit_bytes:
+            return
+        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
+    except FileNotFoundError:
+        return
 
 
 def follow(logs: Callable[[], list[Path]], ended: Callable[[], bool]) -> Iterator[tuple[Path, str]]:

@@ -10,6 +10,9 @@ from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
 
+ENDED_SHOWN = 200
+"""Ended jobs that are published, the latest ones: a cluster lives for months, and its status is written often."""
+
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A node; ``state`` is ready, away, or quarantined; ``doing`` what its slots hold."""
@@ -43,7 +46,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole cluster. ``written_at`` is wall time in seconds."""
+    """The whole cluster, with the latest of its ended jobs. ``written_at`` is wall time in seconds."""
 
     cluster: str
     written_at: float
@@ -52,12 +55,14 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeStatus, ...]
     groups: tuple[Group, ...]
     jobs: tuple[JobStatus, ...]
+    num_older_jobs: int = 0
 
 
 def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
     """The status of a moment."""
     state = scheduler.state
     groups = tuple(group for _, group in sorted(state.groups.items()))
+    shown = _shown(state)
     return ClusterStatus(
         cluster=state.cluster.name,
         written_at=written_at,
@@ -65,8 +70,16 @@ def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
         usd_per_hour=sum((state.usd_per_hour(group.nodes) for group in groups), 0.0),
         nodes=tuple(_node(scheduler, record) for _, record in sorted(state.nodes.items())),
         groups=groups,
-        jobs=tuple(_job(scheduler, record) for record in state.jobs.values()),
+        jobs=tuple(_job(scheduler, record) for record in shown),
+        num_older_jobs=len(state.jobs) - len(shown),
     )
+
+
+def _shown(state: ClusterState) -> list[JobRecord]:
+    """Living jobs and the latest ended ones, in the order of their submission."""
+    ended = [(record.ended_at, name) for name, record in state.jobs.items() if record.ended_at is not None]
+    older = {name for _, name in sorted(ended)[:-ENDED_SHOWN]}
+    return [record for name, record in state.jobs.items() if name not in older]
 
 
 def _node(scheduler: Scheduler, record: NodeRecord) -> NodeStatus:

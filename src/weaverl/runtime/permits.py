@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from weaverl.channel import names
 from weaverl.channel.sender import Sender
-from weaverl.channel.store import START, Store
+from weaverl.channel.store import START, Store, Trim, Write
 from weaverl.channel.wire import decode_command
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import AnyCommand, GrantPermit, VacateSlot
@@ -83,6 +83,8 @@ class PermitClient:
         self._wanted: Wanted | None = None
         self._early: deque[GrantPermit] = deque()
         self._failure: BaseException | None = None
+        self._position = START
+        """Up to here the inbox was read and acted on: what is before is dropped with the next end of a phase."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="weaverl-permits", daemon=True)
 
@@ -137,17 +139,16 @@ class PermitClient:
 
     def finish(self, grant: GrantPermit, report: PhaseReport, *, vacated: bool, failed: bool) -> None:
         """Give a permit back. Without ``vacated`` the state lingers on the slots until somebody wants them."""
-        self._send(
-            PhaseEnded(
-                rank=self._rank,
-                token=grant.token,
-                phase=grant.phase,
-                iteration=grant.iteration,
-                vacated=vacated,
-                report=report,
-                failed=failed,
-            )
+        ended = PhaseEnded(
+            rank=self._rank,
+            token=grant.token,
+            phase=grant.phase,
+            iteration=grant.iteration,
+            vacated=vacated,
+            report=report,
+            failed=failed,
         )
+        self._send(ended, Trim(names.rank_inbox(self._rank), self._position))
 
     def measured(self, phase: PhaseKind, iteration: int, report: PhaseReport, moved_bytes: int = 0) -> None:
         """Report a phase that needed no permit."""
@@ -199,16 +200,16 @@ class PermitClient:
             )
 
     def _listen(self) -> None:
-        position = START
+        inbox = names.rank_inbox(self._rank)
         try:
             while not self._stop.is_set():
                 try:
-                    entries = self._store.read(names.rank_inbox(self._rank), position, wait_seconds=_POLL_SECONDS)
+                    entries = self._store.read(inbox, self._position, wait_seconds=_POLL_SECONDS)
                 except StoreUnavailableError:
                     continue
                 for entry in entries:
                     self._take(decode_command(entry.data))
-                    position = entry.position
+                    self._position = entry.position
         except BaseException as error:  # noqa: BLE001 - the thread's outermost loop: phases must learn of it
             logger.error("%s listens no more: %s", self._rank, error)
             self._fail(error)
@@ -242,9 +243,9 @@ class PermitClient:
             if self._wanted is not None and not self._wanted.grant.done():
                 self._wanted.grant.set_exception(error)
 
-    def _send(self, event: AnyEvent) -> None:
+    def _send(self, event: AnyEvent, *more: Write) -> None:
         """Tell the controller; while the store is away, within the patience, keep trying."""
-        _within(self._patience, lambda: self._sender.send(event))
+        _within(self._patience, lambda: self._sender.send(event, *more))
 
 
 class _ControllerWatch:
