@@ -179,7 +179,7 @@ class Metrics:
         life.walls[iteration] += at - life.since
 
     def _granted(self, command: GrantPermit, at: int) -> None:
-        self._lives[command.job].held = [(at, len(command.slots) - len(command.later))]
+        self._lives[command.job].held = [(at, len(command.slots))]
 
     def _widened(self, command: WidenPermit, at: int) -> None:
         held = self._lives[command.job].held

@@ -82,7 +82,6 @@ class Run:
         self.num_devices = len(self.pin.rollout if phase is ROLLOUT else self.pin.training)
         self.speed = 1.0
         if grant.later:
-            self.held = tuple(slot for slot in grant.slots if slot not in grant.later)
             self.speed = len(self.held) / self.num_devices
         self.tail_left = 0.0
         if phase is ROLLOUT and self.job.tail_from < 1.0 and not self.colocated:
