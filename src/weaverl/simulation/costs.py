@@ -21,7 +21,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tail_*``: past ``rollout_p80`` the tail is held on ``tail_devices`` of the job's rollout devices, lasts
     ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
-    slowdowns of a phase on the other pool's GPUs.
+    slowdowns of a phase on the other pool's GPUs. ``*_mtbf_hours`` is the mean time between losses of one node and
+    between crashes of one job; None: nothing fails.
     """
 
     rollout_usd_per_gpu_hour: float = 1.85
@@ -42,6 +43,9 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     tail_devices: float = 0.25
     tail_stretch: float = 1.05
     tail_move_seconds: float = 1.0
+    node_mtbf_hours: float | None = None
+    node_repair_hours: float = 1.0
+    job_mtbf_hours: float | None = None
 
 
 def for_model(seconds: tuple[float, float], model_billions: float) -> float:

@@ -66,10 +66,14 @@ class Phases:
 
     def widened(self, run: Run, command: WidenPermit) -> None:
         """Carry out the arrival of slots that were missing."""
+        now = self._engine.now
         if self._recorder is not None:
-            self._recorder.held(run, self._engine.now)
-        run.widen(command.slots, self._engine.now)
+            self._recorder.held(run, now)
+        run.widen(command.slots, now)
         self._plan(run)
+        if run.tail_late and run.speed == 1.0:
+            run.tail_late = False
+            self._engine.at(now, self._announce_late, (run, run.token))
 
     def vacate(self, run: Run, command: VacateSlot) -> None:
         """Carry out the demand to save lingering state; the hand-over is paid by the one who restores."""
@@ -106,8 +110,19 @@ class Phases:
     def _tail_reached(self, run: Run) -> None:
         run.tail_left = 0.0
         self._plan(run)
+        if run.speed == 1.0:
+            self._announce(run)
+        else:
+            run.tail_late = True
+
+    def _announce(self, run: Run) -> None:
         keep = run.held[: run.job.tail_devices]
         self._send(TailReached(at=self._engine.now, rank=run.rank, token=run.token, iteration=run.iteration, keep=keep))
+
+    def _announce_late(self, late: tuple[Run, Token]) -> None:
+        run, token = late
+        if run.due != NOT_DUE and run.token == token:
+            self._announce(run)
 
     def _tail_moved(self, moved: tuple[Run, MoveTail]) -> None:
         run, command = moved
@@ -121,7 +136,7 @@ class Phases:
         now = self._engine.now
         vacated = run.vacate
         if self._recorder is not None:
-            self._recorder.held(run, now)
+            self._recorder.ended(run, now)
         run.leave()
         self._send(
             PhaseEnded(

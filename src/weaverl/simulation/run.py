@@ -14,7 +14,8 @@ class Run:
     """One job's progress. Microseconds; ``iteration`` counts from 0 and is the next that has yet to be trained.
 
     In a phase: ``remaining`` is the work left at ``since``, at full speed; ``tail_left`` of it is the tail, 0 once
-    that was announced; ``speed`` below 1 while slots are missing. ``due`` is when the phase's next step comes:
+    that was reached; ``speed`` below 1 while slots are missing, and ``tail_late`` if the tail was reached so: it is
+    announced when they have come, since a job in its tail gets no more. ``due`` is when the phase's next step comes:
     whatever was planned for another time is out of date.
     """
 
@@ -27,13 +28,14 @@ class Run:
         "home",
         "iteration",
         "job",
+        "loaded",
         "moved",
         "name",
         "num_devices",
         "on_slots",
         "paces",
-        "part",
         "part_since",
+        "parts",
         "phase",
         "pin",
         "rank",
@@ -43,6 +45,7 @@ class Run:
         "since",
         "speed",
         "started",
+        "tail_late",
         "tail_left",
         "token",
         "vacate",
@@ -53,28 +56,31 @@ class Run:
         self.job, self.work, self.name = job, work, job.spec.name
         self.iteration = 0
         self.attempt = 0
-        self.alive = False
+        self.alive = self.loaded = False
         self.due = NOT_DUE
         self.requested_at = 0
 
     def admit(self, command: AdmitJob, paces: dict[PhaseKind, float]) -> None:
         """A new attempt begins. Alone in its group, the job is loaded right where it will run."""
-        self.attempt, self.pin, self.paces, self.alive = command.attempt, command.pin, paces, True
+        self.attempt, self.pin, self.paces = command.attempt, command.pin, paces
+        self.alive, self.loaded = True, False
         self.colocated = command.pin.rollout == command.pin.training
         alone = len(command.group.members) == 1
         self.on_slots = {ROLLOUT: alone, TRAINING: alone}
 
     def start(self, rank: RankId, home: str) -> None:
         """The job's process runs on a node."""
-        self.rank, self.home = rank, home
+        self.rank, self.home, self.loaded = rank, home, True
 
     def enter(self, grant: GrantPermit, now: int) -> None:
         """A phase begins: state is restored first if it is not on the slots."""
         phase = grant.phase
-        self.token, self.phase, self.vacate, self.moved = grant.token, phase, grant.vacate, False
+        self.token, self.phase, self.vacate = grant.token, phase, grant.vacate
+        self.moved = self.tail_late = False
         self.restore_us = self._switch_us(phase)
         self.started = self.since = now + self.restore_us
-        self.part, self.part_since = 0, now
+        self.parts: list[tuple[int, ...]] = []
+        self.part_since = now
         work = self.work.rollout_us if phase is ROLLOUT else self.work.training_us
         pace = self.paces[phase]
         self.remaining: float = work[self.iteration] if pace == 1.0 else round(work[self.iteration] * pace)
@@ -112,6 +118,10 @@ class Run:
         self.since = now + move_us
         self.speed, self.tail_left, self.moved = 1.0 / stretch, 0.0, True
         return self.since
+
+    def stop(self) -> None:
+        """The attempt is over; nothing that it was about to do happens."""
+        self.alive, self.due = False, NOT_DUE
 
     def leave(self) -> None:
         """The phase is over."""

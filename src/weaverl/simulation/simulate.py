@@ -61,7 +61,7 @@ def simulate_heard(
     def work_of(job: SimulatedJob) -> Work:
         return drawn_work(by_name[job.spec.name], costs, setup.seed)
 
-    world = World(door, costs, supply, work_of, runs, [metrics, *listeners], recorder)
+    world = World(door, costs, supply, work_of, runs, [metrics, *listeners], recorder, setup.seed or 0)
     world.run(simulated_job(job, costs) for job in trace.jobs)
     parameters = {"random": setup.seed is not None, **msgspec.to_builtins(costs)}
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": parameters}

@@ -40,11 +40,11 @@ class Supply:
         """The nodes that are there before the first job: all of them if they are limited."""
         return self._make(self._costs.max_nodes_per_pool or 1)
 
-    def for_job(self, spec: JobSpec) -> list[Node]:
-        """The nodes to add so that the job could have its own, in either pool."""
+    def for_job(self, spec: JobSpec, num_lost: int) -> list[Node]:
+        """The nodes to add so that the job could have its own, in either pool, though some are lost."""
         if self._costs.max_nodes_per_pool is not None:
             return []
-        return self._make(ceil(max(spec.rollout_gpus, spec.training_gpus) / self._costs.gpus_per_node))
+        return self._make(num_lost + ceil(max(spec.rollout_gpus, spec.training_gpus) / self._costs.gpus_per_node))
 
     def taken(self, group: Group) -> None:
         """A group has its nodes."""

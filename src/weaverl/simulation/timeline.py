@@ -59,23 +59,34 @@ class Recorder:
 
     def loaded(self, run: Run, began: int, now: int) -> None:
         """A cold start is over."""
-        self._row(run, CODES[PhaseKind.LOADING], run.iteration, 0, 0, (began, began, began, now), 0, NO_TOKEN)
+        self._row(run, CODES[PhaseKind.LOADING], run.iteration, (began, began, began, now), 0)
+
+    def stopped(self, run: Run, now: int) -> None:
+        """An attempt is over, whatever it was in: a cold start of no length marks its end."""
+        self._row(run, CODES[PhaseKind.LOADING], run.iteration, (now, now, now, now), 0)
 
     def synced(self, run: Run, iteration: int, began: int, now: int) -> None:
         """A sync is over."""
         solo = run.work.sync_us[iteration]
-        self._row(run, CODES[PhaseKind.SYNC], iteration, 0, 0, (began, began, began, now), solo, NO_TOKEN)
+        self._row(run, CODES[PhaseKind.SYNC], iteration, (began, began, began, now), solo)
+
+    def ended(self, run: Run, now: int) -> None:
+        """The run's phase is over: its parts belong to the timeline. One that is cut off by a fault never does."""
+        self.held(run, now)
+        for part in run.parts:
+            self.rows.extend(part)
 
     def held(self, run: Run, now: int) -> None:
-        """The slots that the run's phase had are other ones from now on, or it is over: that part is done."""
+        """The slots that the run's phase had are other ones from now on: that part of it is done."""
         work = run.work.rollout_us if run.phase is ROLLOUT else run.work.training_us
-        began = run.part_since
-        requested = run.requested_at if run.part == 0 else began
+        began, part = run.part_since, len(run.parts)
+        requested = run.requested_at if part == 0 else began
         times = (requested, began, min(max(run.started, began), now), now)
         token = (run.token.epoch << EPOCH_BITS) + run.token.counter
         where = self._slots_number(run.held)
-        self._row(run, CODES[run.phase], run.iteration, run.part, where, times, work[run.iteration], token)
-        run.part, run.part_since = run.part + 1, now
+        solo = work[run.iteration]
+        run.parts.append(self._numbers_of(run, CODES[run.phase], run.iteration, part, where, times, solo, token))
+        run.part_since = now
 
     def intervals(self) -> Iterator[Interval]:
         """All rows as intervals of a timeline."""
@@ -100,7 +111,10 @@ class Recorder:
                 token="" if token == NO_TOKEN else f"{token >> EPOCH_BITS}.{token & (1 << EPOCH_BITS) - 1}",
             )
 
-    def _row(
+    def _row(self, run: Run, phase: int, iteration: int, times: tuple[int, int, int, int], solo: int) -> None:
+        self.rows.extend(self._numbers_of(run, phase, iteration, 0, 0, times, solo, NO_TOKEN))
+
+    def _numbers_of(
         self,
         run: Run,
         phase: int,
@@ -110,9 +124,9 @@ class Recorder:
         times: tuple[int, int, int, int],
         solo: int,
         token: int,
-    ) -> None:
-        numbers = (self._numbers[run.name], run.attempt, phase, iteration, part, where, *times, times[3], solo, token)
-        self.rows.extend(numbers)
+    ) -> tuple[int, ...]:
+        job = self._numbers[run.name]
+        return (job, run.attempt, phase, iteration, part, where, *times, times[3], solo, token)
 
     def _slots_number(self, slots: tuple[Slot, ...]) -> int:
         number = self._by_identity.get(id(slots))

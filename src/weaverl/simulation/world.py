@@ -30,6 +30,7 @@ from weaverl.domain.events import (
     ControllerStarted,
     DeathConfirmed,
     JobSubmitted,
+    NodeLost,
     ProcessExited,
     RankId,
     RankRegistered,
@@ -39,9 +40,10 @@ from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import ENDED, PhaseKind
 from weaverl.simulation.costs import Costs, LinkSharing
 from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
+from weaverl.simulation.failures import Faults
 from weaverl.simulation.link import PrivateLink, SharedLink
 from weaverl.simulation.phases import Phases
-from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
+from weaverl.simulation.run import ROLLOUT, TRAINING, Run
 from weaverl.simulation.supply import Supply
 from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.workload import SimulatedJob, WorkOf
@@ -75,6 +77,7 @@ class World:
         runs: dict[str, Run],
         listeners: Iterable[Listener],
         recorder: Recorder | None = None,
+        seed: int = 0,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -87,6 +90,11 @@ class World:
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
         self._recorder = recorder
         self._phases = Phases(self.engine, link, costs, self._send, self._finished, recorder)
+        self._lost: set[str] = set()
+        self._faults = (
+            Faults(self.engine, costs.node_mtbf_hours, (seed, 1), self._nodes_that_work, self._lose),
+            Faults(self.engine, costs.job_mtbf_hours, (seed, 2), lambda: list(self.runs.values()), self._crash),
+        )
         self._reactions = self._table()
 
     def run(self, jobs: Iterable[SimulatedJob]) -> None:
@@ -129,13 +137,15 @@ class World:
 
     def _arrive(self, arrival: tuple[SimulatedJob, Iterator[SimulatedJob]]) -> None:
         job, jobs = arrival
-        self._report(self._supply.for_job(job.spec))
+        self._report(self._supply.for_job(job.spec, len(self._lost)))
         self.runs[job.spec.name] = Run(job, self._work_of(job))
         event = JobSubmitted(at=self.engine.now, spec=job.spec, request=job.spec.name)
         started = perf_counter_ns()
         commands = self._handle(event)
         self.decision_ns.append(perf_counter_ns() - started)
         self._carry_out(event, commands)
+        for faults in self._faults:
+            faults.go_on()
         self._next_arrival(jobs)
 
     def _report(self, nodes: Iterable[Node]) -> None:
@@ -187,11 +197,39 @@ class World:
 
     def _kill(self, command: KillJob) -> None:
         run = self.runs[command.job]
-        run.alive, run.due = False, NOT_DUE
-        self.engine.at(self.engine.now, self._confirm, command)
+        if self._recorder is not None:
+            self._recorder.stopped(run, self.engine.now)
+        run.stop()
+        if command.node not in self._lost:
+            self.engine.at(self.engine.now, self._confirm, command)
 
     def _confirm(self, command: KillJob) -> None:
+        spec = self.runs[command.job].job.spec
+        if spec.max_retries:
+            self._report(self._supply.for_job(spec, len(self._lost)))
         self._send(DeathConfirmed(at=self.engine.now, job=command.job, attempt=command.attempt, node=command.node))
+
+    def _nodes_that_work(self) -> list[Node]:
+        return [node for node in self._supply.nodes if node.name not in self._lost] if self.runs else []
+
+    def _lose(self, node: Node) -> None:
+        for run in self.runs.values():
+            if run.alive and any(slot.node == node.name for slot in run.pin.rollout + run.pin.training):
+                run.stop()
+        self._lost.add(node.name)
+        self._send(NodeLost(at=self.engine.now, node=node.name, reason="a simulated fault"))
+        repaired = self.engine.now + round(self._costs.node_repair_hours * 3600e6)
+        self.engine.at(repaired, self._repaired, node)
+
+    def _repaired(self, node: Node) -> None:
+        self._lost.remove(node.name)
+        self._report([node])
+
+    def _crash(self, run: Run) -> None:
+        if not (run.alive and run.loaded):
+            return
+        run.stop()
+        self._send(ProcessExited(at=self.engine.now, rank=run.rank, node=run.home, exit_code=-9))
 
     def _refused(self, command: RefuseRequest) -> None:
         del self.runs[command.request]

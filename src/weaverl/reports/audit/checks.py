@@ -172,8 +172,9 @@ def pinned(table: Table) -> Iterator[AuditFinding]:
     """Every phase ran on devices that are there, and where its job was pinned."""
     devices = {node["name"]: node["num_devices"] for node in table.header["cluster"]["nodes"]}
     pins = pins_of(table)
-    keys = np.stack([table[key] for key in ("job", "attempt", "phase", "slots")])
-    _, places = np.unique(keys, axis=1, return_index=True)
+    attempt = table["job"] * (table["attempt"].max(initial=0) + 1) + table["attempt"]
+    keys = (attempt * len(PHASES) + table["phase"]) * len(table.slots) + table["slots"]
+    _, places = np.unique(keys, return_index=True)
     for row in places:
         pin = pins.get((table.jobs[table["job"][row]], int(table["attempt"][row])))
         phase = PHASES[table["phase"][row]]

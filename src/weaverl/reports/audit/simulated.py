@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weaverl.reports.audit.checks import attempts, findings
+from weaverl.reports.audit.checks import attempts, findings, peak, pins_of
 from weaverl.reports.audit.table import (
     LOADING,
     ROLLOUT,
@@ -78,7 +78,7 @@ def _owned(table: Table) -> dict[str, float]:
         changes = [(span["taken_at"], nodes[span["node"]]["num_devices"]) for span in spans]
         changes += [(span["given_back_at"], -nodes[span["node"]]["num_devices"]) for span in spans]
         owned[pool] = -sum(at * devices for at, devices in changes)
-        peaks[pool] = _peak(changes)
+        peaks[pool] = peak(changes)
     first = min((span["taken_at"] for span in table.spans), default=0)
     last = max((span["given_back_at"] for span in table.spans), default=0)
     hours = (last - first) / HOUR_US
@@ -125,20 +125,17 @@ def _solo(table: Table) -> dict[str, int]:
     order = rows[np.lexsort([table[key][rows] for key in ("attempt", "phase", "iteration", "job")])]
     ends = np.append(runs_of([table[key][order] for key in ("job", "iteration", "phase")])[1:], len(order)) - 1
     last = order[ends] if len(order) else order
-    sums: dict[str, int] = {}
-    for number, name in enumerate(table.jobs):
-        sums[name] = int(table["solo_us"][last[table["job"][last] == number]].sum())
-    return sums
+    sums = np.bincount(table["job"][last], weights=table["solo_us"][last], minlength=len(table.jobs))
+    return {name: round(total) for name, total in zip(table.jobs, sums, strict=True)}
 
 
 def _promises(table: Table, slowdowns: Mapping[str, float], rows: Mapping[str, Record]) -> dict[str, float]:
     """How many jobs ran all their iterations, and how many of them kept their promise."""
     trained = np.flatnonzero((table["phase"] == TRAINING) & (table["part"] == 0))
-    done = dict.fromkeys(table.jobs, 0)
-    for number, name in enumerate(table.jobs):
-        mine = trained[table["job"][trained] == number]
-        done[name] = len(np.unique(table["iteration"][mine]))
-    finished = [name for name in table.jobs if done[name] == rows[name]["iterations"]]
+    size = table["iteration"].max(initial=0) + 1
+    ran = np.unique(table["job"][trained] * size + table["iteration"][trained])
+    done = np.bincount(ran // size, minlength=len(table.jobs))
+    finished = [name for name, number in zip(table.jobs, done, strict=True) if number == rows[name]["iterations"]]
     met = sum(slowdowns[name] <= rows[name]["slo"] * (1 + 1e-9) for name in finished)
     values = [slowdowns[name] for name in finished]
     figures = {"jobs_finished": float(len(finished)), "slo_attainment": met / len(finished) if finished else 0.0}
@@ -159,9 +156,10 @@ def _owners(table: Table) -> Iterator[AuditFinding]:
         for (_, end, one), (start, _, other) in itertools.pairwise(spans):
             if start < end:
                 yield AuditFinding("owners", f"{node} was taken by {other} before {one} gave it back")
-    for number, where in enumerate(table.slots):
-        rows = np.flatnonzero(table["slots"] == number)
-        for node in {node for node, _ in where}:
+    order = np.argsort(table["slots"], kind="stable")
+    for rows in np.split(order, runs_of([table["slots"][order]])[1:]) if len(order) else []:
+        where = table.slots[table["slots"][rows[0]]]
+        for node in dict.fromkeys(node for node, _ in where):
             for row in rows[~_within(table, rows, by_node.get(node, []))][:1]:
                 yield AuditFinding("owners", f"{table.name(row)} ran on {node}, which no group had then")
 
@@ -206,13 +204,13 @@ def _work(table: Table, parameters: Mapping[str, Any]) -> Iterator[AuditFinding]
         return
     starts = runs_of([table[key][order] for key in ("job", "attempt", "iteration", "phase")])
     held = np.array([len(where) for where in table.slots])[table["slots"][order]]
-    most = np.repeat(np.maximum.reduceat(held, starts), np.diff(np.append(starts, len(order))))
+    asked = np.repeat(_asked(table, order[starts]), np.diff(np.append(starts, len(order))))
     body = (table["ended_at"] - table["started_at"])[order]
     is_tail = np.concatenate(([False], held[1:] < held[:-1]))
     is_tail[starts] = False
     before_tail = np.append(is_tail[1:], False)
     useful = body - before_tail * parameters["tail_move_seconds"] * 1e6
-    speed = np.where(is_tail, 1.0 / parameters["tail_stretch"], held / most)
+    speed = np.where(is_tail, 1.0 / parameters["tail_stretch"], held / asked)
     done = np.add.reduceat(useful * speed, starts)
     expected = table["solo_us"][order[starts]] * _pace(table, order[starts], parameters)
     for place in np.flatnonzero(np.abs(done - expected) > ROUNDING_US):
@@ -220,6 +218,17 @@ def _work(table: Table, parameters: Mapping[str, Any]) -> Iterator[AuditFinding]
         yield AuditFinding(
             "work", f"{table.name(row)} did {done[place]:.0f} us of work, {expected[place]:.0f} were to do"
         )
+
+
+def _asked(table: Table, rows: Column) -> Column:
+    """How many devices the job is pinned to in the phase's pool."""
+    pins = pins_of(table)
+    numbers = np.zeros((len(table.jobs), table["attempt"].max(initial=0) + 1, 2), dtype=np.int64)
+    for place, name in enumerate(table.jobs):
+        for attempt in range(1, numbers.shape[1]):
+            if (name, attempt) in pins:
+                numbers[place, attempt] = [len(pins[name, attempt][pool]) for pool in POOLS]
+    return numbers[table["job"][rows], table["attempt"][rows], np.where(table["phase"][rows] == ROLLOUT, 0, 1)]
 
 
 def _pace(table: Table, rows: Column, parameters: Mapping[str, Any]) -> Column:
@@ -238,11 +247,3 @@ def _disagreements(figures: Mapping[str, float], reported: Record) -> Iterator[A
             value = value[key]
         if abs(own - value) > 1e-9 * max(1.0, abs(own)):
             yield AuditFinding("figure", f"{name} is reported as {value}, audited as {own}")
-
-
-def _peak(changes: list[tuple[int, int]]) -> int:
-    running = highest = 0
-    for _, change in sorted(changes):
-        running += change
-        highest = max(highest, running)
-    return highest

@@ -65,7 +65,8 @@ def table_of_rows(
 ) -> Table:
     """A table from numbers in the order of ``COLUMNS``, row after row."""
     numbers = np.asarray(flat, dtype=np.int64).reshape(-1, len(COLUMNS))
-    return Table(header, jobs, slots, {name: numbers[:, place] for place, name in enumerate(COLUMNS)}, spans)
+    columns = {name: np.ascontiguousarray(numbers[:, place]) for place, name in enumerate(COLUMNS)}
+    return Table(header, jobs, slots, columns, spans)
 
 
 def read_table(path: Path) -> tuple[Table, list[Record]]:
