@@ -46,6 +46,7 @@ profile:
   training: 2.1s
   sync: 0.05s
   other: 0s
+  rollout_switch: 900ms
 roles:
   training: {command: "python 'my train.py' --steps 100"}
   rollout: {command: [python, rollout.py, "100"], processes_per_node: 2}
@@ -69,6 +70,8 @@ max_retries: 1
         training_seconds=2.1,
         sync_seconds=0.05,
         other_seconds=0.0,
+        rollout_switch_seconds=0.9,
+        training_switch_seconds=None,
     )
     assert job.roles == (
         Role(name="driver", command=("python", "driver.py")),

@@ -69,6 +69,8 @@ def profile_block(profile: PhaseProfile, note: str = "the longest seen; more if 
         "sync": _seconds(profile.sync_seconds),
         "other": _seconds(profile.other_seconds),
     }
+    own = {"rollout_switch": profile.rollout_switch_seconds, "training_switch": profile.training_switch_seconds}
+    lines |= {key: _seconds(seconds) for key, seconds in own.items() if seconds is not None}
     return "\n".join(["profile:", *(f"  {key}: {value}" for key, value in lines.items())])
 
 

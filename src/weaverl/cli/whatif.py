@@ -57,7 +57,11 @@ def _live() -> "Scheduler":
     from weaverl.control.home import Home
     from weaverl.control.recovery import recover
 
-    record = Home().require_head()
+    home = Home()
+    record = home.head()
+    if record is None:
+        problem = f"no cluster is up in {home.directory}"
+        raise UsageError(f"{problem}: give --cluster CLUSTER.yaml and --jobs, or run `weaverl up CLUSTER.yaml` first")
     return recover(connect(record.access), record.cluster).scheduler
 
 

@@ -49,7 +49,16 @@ JOB_KEYS = (
     "max_retries",
 )
 POOL_KEYS = ("rollout", "training")
-PROFILE_KEYS = ("rollout_max", "rollout_mean", "rollout_cv", "training", "sync", "other")
+PROFILE_KEYS = (
+    "rollout_max",
+    "rollout_mean",
+    "rollout_cv",
+    "training",
+    "sync",
+    "other",
+    "rollout_switch",
+    "training_switch",
+)
 ROLE_KEYS = ("command", "processes_per_node")
 ROLES = {Placement.DISAGGREGATED: ("driver", "rollout", "training"), Placement.LOCAL: ("run",)}
 OPTIONAL_ROLES = frozenset({"driver"})
@@ -66,7 +75,7 @@ def load_job(path: Path) -> JobSpec:
 def parse_job(content: str, *, file: str = "JOB.yaml", directory: Path) -> JobSpec:
     """Read the text of a job file; ``file`` is for messages, relative paths start from ``directory``."""
     section = Section(parse_document(content, file=file), JOB_KEYS)
-    placement = section.optional("placement", choice(Placement), Placement.DISAGGREGATED)
+    placement = section.optional("placement", choice(Placement, ROLES), Placement.DISAGGREGATED)
     gpus = section.subsection("gpus", POOL_KEYS)
     return JobSpec(
         name=section.required("name", name),
@@ -111,6 +120,8 @@ def _profile(node: Node) -> PhaseProfile:
         training_seconds=section.required("training", seconds(above_zero=True)),
         sync_seconds=section.optional("sync", seconds(above_zero=False), 0.0),
         other_seconds=section.optional("other", seconds(above_zero=False), 0.0),
+        rollout_switch_seconds=section.optional("rollout_switch", seconds(above_zero=False), None),
+        training_switch_seconds=section.optional("training_switch", seconds(above_zero=False), None),
     )
     if profile.rollout_mean_seconds > profile.rollout_max_seconds:
         given = f"{format_seconds(profile.rollout_mean_seconds)} > {format_seconds(profile.rollout_max_seconds)}"

@@ -7,7 +7,7 @@ written without quotes. Text is taken as written, but what another YAML reader w
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
@@ -95,12 +95,12 @@ def name(node: Node) -> str:
     return given
 
 
-def choice(kind: type[Choice]) -> Convert[Choice]:
-    """One of the words of an enumeration."""
+def choice(kind: type[Choice], among: Collection[Choice] | None = None) -> Convert[Choice]:
+    """One of the words of an enumeration, or of some of them."""
 
     def convert(node: Node) -> Choice:
         given = text(node)
-        words = [member.value for member in kind]
+        words = [member.value for member in kind if among is None or member in among]
         if given not in words:
             raise node.place.refuse(f"not one of the choices, {show(given)}: write {' or '.join(words)}")
         return kind(given)

@@ -27,6 +27,8 @@ NOT_A_NUMBER = "a timing that is no number of seconds"
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MARK = re.compile("timing|perf/|time/|step_time|profiling/")
+"""What a line or key with a timing has in it: most lines are told apart by this alone."""
 _VERL_LINE = re.compile(r"(?:^|\s)step:([0-9]+) - (.*)$")
 _PAIR = re.compile(r"""['"]([^'"]+)['"]\s*:\s*['"]?(?:np\.float(?:32|64)\()?([^\s,'"(){}]+)""")
 _LINE_STEP = re.compile(r"(?:Global step|perf|step)[ :=]+([0-9]+)\s*:", re.IGNORECASE)
@@ -134,10 +136,12 @@ def _from_console(path: Path, text: str, skipped: Counter[str]) -> Iterator[Read
     """Any program's output: veRL's ``step:1 - key:value - ...``, and dictionaries as Python or JSON prints them."""
     lines = _LINE_ENDS.split(text)
     for number, raw in enumerate(lines, start=1):
+        if not _MARK.search(raw):
+            continue
         line = _COLOURS.sub("", raw)
         found = _VERL_LINE.search(line)
         if found:
-            pairs = (part.partition(":")[::2] for part in found[2].split(" - "))
+            pairs = (part.partition(":")[::2] for part in found[2].split(" - ") if _MARK.search(part))
             entry: dict[str, object] = {key: _unwrapped(value) for key, value in pairs}
             entry["step"] = found[1]
         elif "{" in line:

@@ -105,5 +105,5 @@ KNOWN_KEYS = frozenset().union(*(framework.keys for framework in FRAMEWORKS))
 def plain_key(key: str) -> str:
     """A key as the table has it: without a leading ``train/``, and TRL's without the trainer's class."""
     plain = key.strip().removeprefix("train/")
-    called = _CALLED.match(plain)
+    called = _CALLED.match(plain) if plain.startswith("profiling/") else None
     return f"profiling/{called[1]}" if called else plain

@@ -68,11 +68,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     def on_two_pools(self, rollout_scale: float, training_scale: float, sync_seconds: float) -> "Run":
         """The run on disaggregated pools: phases scaled, and the sync given where none over a link was logged."""
+        logged = self.logged_sync
         iterations = tuple(
             Iteration(
                 one.rollout * rollout_scale,
                 one.training * training_scale,
-                one.sync if self.logged_sync else sync_seconds,
+                one.sync if logged else sync_seconds,
                 one.other,
             )
             for one in self.iterations
