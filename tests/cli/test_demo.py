@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from auditor import audit, disagreements
+from weaverl.reports.recorded import compare_timeline
 
 pytestmark = pytest.mark.slow  # five runs of the example, each with its own start of torch: 50 s
 
@@ -107,3 +108,10 @@ def test_the_report_is_one_page_without_the_network(demo):
     assert page.count("<svg") >= 2 and "grpo-a" in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
     assert (out / "gantt.svg").read_text().startswith("<svg")
+
+
+def test_the_simulator_fed_with_its_times_grants_in_the_same_order_and_ends_within_five_percent(demo):
+    out, _ = demo
+    found = compare_timeline(out / "woven.jsonl")
+    assert len(found.order) == 2 and all(found.order.values())
+    assert abs(found.deviation) < 0.05

@@ -24,7 +24,9 @@ MOST_FINDINGS = 20
 BASELINES = ("solo", "colocated")
 TRACE_FOLDERS = (Path("traces"), Path("..") / "shared" / "data" / "traces")
 
-TraceName = Annotated[str, typer.Argument(metavar="TRACE", help="A trace in our CSV schema, or its name in traces/.")]
+TraceName = Annotated[
+    str | None, typer.Argument(metavar="TRACE", help="A trace in our CSV schema, or its name in traces/.")
+]
 TraceNames = Annotated[list[str], typer.Argument(metavar="TRACE...", help="Trace files, or names in traces/.")]
 Seed = Annotated[int, typer.Option(help="Seed of the rollout times: the same for every policy.")]
 NoRandom = Annotated[bool, typer.Option("--no-random", help="Every rollout takes its mean.")]
@@ -56,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    trace: TraceName,
+    trace: TraceName = None,
     policy: Annotated[str, typer.Option(help="solo, colocated, gavel, weave-paper, weave or optimal.")] = "weave-paper",
     seed: Seed = 0,
     no_random: NoRandom = False,
@@ -69,6 +71,10 @@ def simulate(
         Path | None, typer.Option(metavar="FILE", help="Write every interval: who held what when, and did what.")
     ] = None,
     audit: Audit = None,
+    from_timeline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead of a trace: a measured run again, with its own times."),
+    ] = None,
     as_json: AsJson = None,
 ) -> None:
     """Run a trace of jobs under a policy: dollars, slowdowns, bubbles."""
@@ -80,11 +86,30 @@ def simulate(
 
     check_writable(as_json)
     check_writable(timeline)
+    if (trace is None) == (from_timeline is None):
+        raise UsageError("give either a TRACE or --from-timeline FILE")
+    if from_timeline is not None:
+        again(from_timeline, as_json)
+        return
+    assert trace is not None
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
     outcome = run_audited(load_trace(trace), setup, audit, timeline)
     emit(msgspec.to_builtins(outcome), as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
     raise typer.Exit(complain_of_missing(outcome))
+
+
+def again(path: Path, as_json: Path | None) -> None:
+    """Simulation against reality: a measured run with its own times, placed as it was, its turns decided anew."""
+    import msgspec
+
+    from weaverl.reports.recorded import compare_timeline
+    from weaverl.reports.simulated import print_against_reality
+    from weaverl.reports.tables import console_for
+
+    found = compare_timeline(path)
+    figures = {**msgspec.to_builtins(found), "deviation": found.deviation}
+    emit(figures, as_json, lambda: print_against_reality(found, console_for(sys.stdout)))
 
 
 def compare(

@@ -7,6 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from weaverl.simulation.measured import Comparison
 from weaverl.simulation.outcome import ByPool, Outcome, Spread
 
 
@@ -42,6 +43,16 @@ def print_comparison(outcomes: Sequence[Outcome], ratios: Sequence[Mapping[str, 
             _multiple(ratio["colocated"]),
         )
     console.print(table)
+
+
+def print_against_reality(found: Comparison, console: Console) -> None:
+    """A measured run beside its simulation."""
+    console.print(
+        f"measured {found.measured_seconds:.2f} s, simulated with the same times {found.simulated_seconds:.2f} s "
+        f"({found.deviation:+.1%})"
+    )
+    for node, same in found.order.items():
+        console.print(f"{node}: granted in {'the same' if same else 'ANOTHER'} order")
 
 
 def _facts(outcome: Outcome) -> list[tuple[str, str]]:

@@ -149,10 +149,17 @@ class Phases:
                 report=PhaseReport(body_us=now - run.started, restore_us=run.restore_us),
             )
         )
-        if run.phase is ROLLOUT:
+        if run.phase is TRAINING:
+            self._trained(run)
+        elif run.work.between_us is None:
             self._request(run, TRAINING)
         else:
-            self._trained(run)
+            self._engine.at(now + run.work.between_us[run.iteration], self._ask_to_train, (run, run.attempt))
+
+    def _ask_to_train(self, turn: tuple[Run, int]) -> None:
+        run, attempt = turn
+        if run.alive and run.attempt == attempt:
+            self._request(run, TRAINING)
 
     def _trained(self, run: Run) -> None:
         iteration = run.iteration

@@ -77,7 +77,8 @@ class Run:
         phase = grant.phase
         self.token, self.phase, self.vacate = grant.token, phase, grant.vacate
         self.moved = self.tail_late = False
-        self.restore_us = self._switch_us(phase)
+        held_us = self.work.held_us
+        self.restore_us = self._switch_us(phase) if held_us is None else held_us[phase][self.iteration]
         self.started = self.since = now + self.restore_us
         self.parts: list[tuple[int, ...]] = []
         self.part_since = now

@@ -11,7 +11,7 @@ from math import ceil, log, sqrt
 import msgspec
 import numpy as np
 
-from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
+from weaverl.domain.jobs import HostMemory, JobSpec, PhaseKind, PhaseProfile, Role
 from weaverl.simulation.costs import Costs, for_model, sync_seconds
 from weaverl.simulation.traces.records import TraceJob
 
@@ -40,12 +40,18 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Microseconds of each of a job's iterations alone on its own warm nodes, by phase."""
+    """Microseconds of each of a job's iterations alone on its own warm nodes, by phase.
+
+    Of a measured run also what passed between rollout and training, and how long slots were held beside the bodies:
+    then nothing else is paid for a hand-over.
+    """
 
     rollout_us: list[int]
     training_us: list[int]
     sync_us: list[int]
     other_us: list[int]
+    between_us: list[int] | None = None
+    held_us: dict[PhaseKind, list[int]] | None = None
 
     @property
     def num_iterations(self) -> int:

@@ -37,14 +37,13 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import ENDED, PhaseKind
+from weaverl.domain.jobs import ENDED, JobSpec, PhaseKind
 from weaverl.simulation.costs import Costs, LinkSharing
 from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
 from weaverl.simulation.failures import Faults
 from weaverl.simulation.link import PrivateLink, SharedLink
 from weaverl.simulation.phases import Phases
 from weaverl.simulation.run import ROLLOUT, TRAINING, Run
-from weaverl.simulation.supply import Supply
 from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.workload import SimulatedJob, WorkOf
 
@@ -56,6 +55,26 @@ class Door(Protocol):
 
     def handle(self, event: AnyEvent) -> list[AnyCommand]:
         """Decide on an event."""
+
+
+class Nodes(Protocol):
+    """Where the nodes come from."""
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All that there are."""
+
+    def at_start(self) -> list[Node]:
+        """Those that are there before the first job."""
+
+    def for_job(self, spec: JobSpec, num_lost: int) -> list[Node]:
+        """Those to add before a job is placed."""
+
+    def taken(self, group: Group) -> None:
+        """A group has its nodes."""
+
+    def given_back(self, group: Group) -> None:
+        """A group has its nodes no more."""
 
 
 class Listener(Protocol):
@@ -72,7 +91,7 @@ class World:
         self,
         door: Door,
         costs: Costs,
-        supply: Supply,
+        supply: Nodes,
         work_of: WorkOf,
         runs: dict[str, Run],
         listeners: Iterable[Listener],
