@@ -121,7 +121,9 @@ def test_the_index_that_followed_every_fold_is_the_one_made_anew(num_nodes: int,
         if place == lost:
             driver.send(NodeLost(node="t0"))
         followed, anew = index_of(driver.state), ClusterIndex()
-        anew.refresh(driver.state, Changed.everything(driver.state))
+        everything = Changed()
+        everything.add_all(driver.state)
+        anew.refresh(driver.state, everything)
         assert followed.queue() == anew.queue()
         assert [list(followed.catalog.free(pool)) for pool in PoolKind] == [
             list(anew.catalog.free(pool)) for pool in PoolKind

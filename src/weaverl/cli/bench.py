@@ -2,14 +2,17 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weaverl.cli.outputs import check_writable, write_json
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
+    from weaverl.cli.bench_decision import DecisionFigures
     from weaverl.cli.bench_permits import PermitFigures
 
 
@@ -18,6 +21,7 @@ def register(app: typer.Typer) -> None:
     bench = typer.Typer(help="Measure this machine: what weaving costs here.", no_args_is_help=True)
     bench.callback()(_group)
     bench.command()(permits)
+    bench.command()(decision)
     app.add_typer(bench, name="bench")
 
 
@@ -52,6 +56,51 @@ def permits(
         print(text)
     else:
         as_json.write_text(text + "\n")
+
+
+def decision(
+    jobs: Annotated[int, typer.Option(help="Number of jobs that run when another arrives.")] = 2000,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
+    ] = None,
+    sweep: Annotated[bool, typer.Option("--sweep", help="10, 30, 100, ... up to --jobs running jobs: a list.")] = False,
+    arrivals: Annotated[int, typer.Option(hidden=True, help="Arrivals of each kind to time.")] = 200,
+) -> None:
+    """Time the decision on an arrival: refused by memory everywhere, by promises everywhere, or feasible everywhere."""
+    from rich.progress import Progress
+
+    from weaverl.cli.bench_decision import MOST_JOBS, measure_decisions, sizes_up_to
+    from weaverl.reports.tables import console_for
+
+    if not 2 <= jobs <= MOST_JOBS:
+        raise UsageError(f"--jobs is {jobs}: groups of two and more take from 2 to {MOST_JOBS:,} jobs")
+    if arrivals < 10:
+        raise UsageError(f"--arrivals is {arrivals}: percentiles take 10 or more of each kind")
+    check_writable(as_json)
+    sizes = sizes_up_to(jobs) if sweep else [jobs]
+    with Progress(console=console_for(sys.stderr), transient=True) as bars:
+        figures = []
+        for size in sizes:
+            task = bars.add_task(f"admitting {size:,} jobs", total=size)
+            figures.append(measure_decisions(size, arrivals, partial(bars.advance, task)))
+    if as_json is not None:
+        write_json(figures if sweep else figures[0], as_json)
+    if as_json is None or str(as_json) != "-":
+        _print_decisions(figures)
+
+
+def _print_decisions(figures: "list[DecisionFigures]") -> None:
+    from rich.table import Table
+
+    from weaverl.reports.tables import console_for
+
+    columns = ("p50", "p99", *(kind.replace("_", " ") for kind in figures[0].kinds), "admitting all")
+    table = Table("jobs", "groups", *columns, box=None)
+    for one in figures:
+        times = (one.p50_ms, one.p99_ms, *(kind.p50_ms for kind in one.kinds.values()))
+        cells = (f"{milliseconds:.2f} ms" for milliseconds in times)
+        table.add_row(f"{one.jobs:,}", f"{one.groups:,}", *cells, f"{one.admissions_seconds:.1f} s")
+    console_for(sys.stdout).print(table)
 
 
 def _print_permits(figures: "PermitFigures") -> None:

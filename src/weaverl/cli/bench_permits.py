@@ -1,7 +1,6 @@
 """`weaverl bench permits`: how long a slot stands still between two jobs, on a cluster of its own on this machine."""
 
 import os
-import platform
 import statistics
 import time
 import timeit
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 import weaverl as weave
 from weaverl.cli.bench_cluster import busy_cores
 from weaverl.cli.bench_handovers import Handover, handovers, percentile, read_times, turns
+from weaverl.cli.machine import machine
 from weaverl.cli.own_cluster import own_cluster
 from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
@@ -111,7 +111,7 @@ def measure_permits(num_jobs: int, num_handovers: int, console: Console) -> Perm
         handovers=len(in_idle),
         loaded_handovers=len(in_loaded),
         parameters={"body_ms": BODY_SECONDS * 1e3, "slots": 1, "appendfsync": "always", "policy": "weave-paper"},
-        machine=_machine(),
+        machine=machine(),
     )
 
 
@@ -274,13 +274,3 @@ def _bars(console: Console) -> Iterator[Progress]:
     )
     with Progress(*columns, console=console) as bars:
         yield bars
-
-
-def _machine() -> dict[str, str | int | float | None]:
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "system": platform.platform(),
-    }

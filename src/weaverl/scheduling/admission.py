@@ -10,14 +10,14 @@ from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.round_model import Member, allowed_us, cycle_us
-from weaverl.scheduling.state import ClusterState, as_member, planned_member
+from weaverl.scheduling.state import ClusterState, planned_member
 
 CLOSED = "saturated, or a member is being profiled or is leaving"
 NO_ROOM = "too little host memory, or too few devices"
 BREAKS_PROMISE = "would slow a job past its SLO"
 """Sorts of reasons, where no name and no number is told."""
 
-_TOLD_IN_FULL = 16
+_TOLD_IN_FULL = 12
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +61,14 @@ class Told:
         """How many more are told in full."""
         return max(_TOLD_IN_FULL - len(self._verdicts), 0)
 
+    def tell(self, verdict: Verdict) -> None:
+        """One that was refused, in full."""
+        self._verdicts.append(verdict)
+
     def refused(self, candidate: Candidate, judgement: Judgement) -> None:
         """One that was refused."""
         if self.room:
-            self._verdicts.append(verdict_on(candidate, judgement))
+            self.tell(verdict_on(candidate, judgement))
         else:
             reason = candidate.sort if candidate.pin is None else BREAKS_PROMISE
             self.count(candidate.kind, reason, 1, candidate.added_usd_per_hour)
@@ -131,9 +135,8 @@ def judge(state: ClusterState, candidate: Candidate, spec: JobSpec) -> Judgement
 def members_with(state: ClusterState, candidate: Candidate, spec: JobSpec) -> list[Member]:
     """The group's members as they would be, the job, which need not be known to the state, last."""
     assert candidate.pin is not None and spec.profile is not None
-    others = (state.jobs[name] for name in candidate.group.members if name != spec.name)
-    placed = [as_member(state, record) for record in others]
-    return [*placed, planned_member(state, spec.name, spec.profile, candidate.pin)]
+    others = index_of(state).members(name for name in candidate.group.members if name != spec.name)
+    return [*others, planned_member(state, spec.name, spec.profile, candidate.pin)]
 
 
 def breaks_promise(job: str, slowdown: float, slo: float) -> str:
@@ -168,12 +171,6 @@ def _part_of_last(members: list[Member]) -> list[Member]:
             found.add(member.job)
             slots.update(member.pin.rollout, member.pin.training)
     return [member for member in members if member.job in found]
-
-
-def lacking_memory(state: ClusterState, needs_bytes: int, node: str) -> str:
-    """Why a node's host memory does not hold that much more, or an empty string."""
-    free = state.usable_host_bytes(node) - index_of(state).resident_bytes(node)
-    return "" if needs_bytes <= free else short_of(needs_bytes, node, free)
 
 
 def short_of(needs_bytes: int, node: str, free_bytes: int) -> str:

@@ -8,7 +8,7 @@ from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import HostMemory, PhaseProfile
 from weaverl.scheduling.group_table import GroupRow, MemberRow, NodeRow
-from weaverl.scheduling.round_model import NO_SWITCHES, Durations, Member, Switches, allowed_us, is_saturated
+from weaverl.scheduling.round_model import Durations, Member, Switches, allowed_us, is_saturated
 from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
 
 SATURATED = "saturated: its busiest device has no bubble left"
@@ -24,10 +24,21 @@ class Placed(msgspec.Struct, frozen=True):
     rollout_nodes: tuple[str, ...]
     training_nodes: tuple[str, ...]
     host_memory: HostMemory
-    durations: Durations
-    switches: Switches
+    member: Member | None
     allowed_us: int
     is_whole: bool
+
+    @property
+    def durations(self) -> Durations:
+        """Phase times; the job has a profile."""
+        assert self.member is not None
+        return self.member.durations
+
+    @property
+    def switches(self) -> Switches:
+        """Switch times; the job has a profile."""
+        assert self.member is not None
+        return self.member.switches
 
 
 def placed(state: ClusterState, record: JobRecord) -> Placed:
@@ -41,8 +52,7 @@ def placed(state: ClusterState, record: JobRecord) -> Placed:
         pin.nodes(PoolKind.ROLLOUT),
         pin.nodes(PoolKind.TRAINING),
         record.spec.host_memory,
-        Durations(0, 0) if member is None else member.durations,
-        NO_SWITCHES if member is None else member.switches,
+        member,
         0 if member is None else allowed_us(record.spec.slo, member.solo_us),
         _has_whole_nodes(state, pin.rollout, PoolKind.ROLLOUT)
         and _has_whole_nodes(state, pin.training, PoolKind.TRAINING),
@@ -64,7 +74,7 @@ def describe(group: Group, members: Sequence[Placed], closed: str, free_bytes: M
     if closed:
         return GroupRow(closed)
     if not _is_regular(group, members):
-        is_full = is_saturated([Member("", one.pin, one.durations, one.switches) for one in members])
+        is_full = is_saturated([one.member for one in members if one.member is not None])
         return GroupRow(SATURATED) if is_full else GroupRow(odd=True)
     rollout = _Pool(group.rollout_nodes, [one.rollout_nodes for one in members])
     training = _Pool(group.training_nodes, [one.training_nodes for one in members])

@@ -5,12 +5,14 @@ lies in the columns of a ``GroupTable``; a fold costs what its own group costs.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling.free_nodes import NodeCatalog, NodeClass
 from weaverl.scheduling.group_rows import Placed, closed_reason, describe, placed
 from weaverl.scheduling.group_table import GroupTable
+from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.state import Changed, ClusterState, JobRecord
 
 _Turn = tuple[int, int, str]
@@ -19,13 +21,14 @@ _Turn = tuple[int, int, str]
 class ClusterIndex:
     """Nodes by class, groups as columns, host memory taken, and the queue in order.
 
-    ``version`` rises with every change that a decision could see.
+    ``version`` rises with every change that a decision could see. ``free_bytes`` is the host memory left on each node.
     """
 
     def __init__(self) -> None:
         self.catalog = NodeCatalog()
         self.table = GroupTable()
         self.version = 0
+        self.free_bytes: dict[str, int] = {}
         self._resident: dict[str, int] = {}
         self._group_of: dict[str, str] = {}
         self._nodes_of: dict[str, tuple[str, ...]] = {}
@@ -36,6 +39,11 @@ class ClusterIndex:
     def resident_bytes(self, node: str) -> int:
         """Host memory that the jobs pinned to a node keep there, ending ones included."""
         return self._resident.get(node, 0)
+
+    def members(self, names: Iterable[str]) -> list[Member]:
+        """Pinned jobs with profiles as the round model sees them."""
+        found = (self._placed[name].member for name in names)
+        return [member for member in found if member is not None]
 
     def queue(self) -> list[str]:
         """The jobs that wait, by priority and then by arrival."""
@@ -72,6 +80,7 @@ class ClusterIndex:
         """An index that can follow another course of events."""
         other = ClusterIndex()
         other.catalog, other.table, other.version = self.catalog.copy(), self.table.copy(), self.version
+        other.free_bytes = dict(self.free_bytes)
         other._resident, other._group_of = dict(self._resident), dict(self._group_of)
         other._nodes_of, other._placed = dict(self._nodes_of), dict(self._placed)
         other._queue, other._turn_of = self._queue[:], dict(self._turn_of)
@@ -101,8 +110,10 @@ class ClusterIndex:
             ):
                 for node in nodes:
                     self._resident[node] = self._resident.get(node, 0) + num_bytes
-        free = {node: self._free_bytes(state, node) for node in group.nodes}
-        self.table.put(group.name, describe(group, members, closed_reason(state, group), free))
+        for node in group.nodes:
+            self.free_bytes[node] = state.usable_host_bytes(node) - self._resident.get(node, 0)
+        offered = {node: max(self.free_bytes[node], 0) if state.nodes[node].usable else -1 for node in group.nodes}
+        self.table.put(group.name, describe(group, members, closed_reason(state, group), offered))
 
     def _member(self, state: ClusterState, record: JobRecord) -> Placed:
         known = self._placed.get(record.spec.name)
@@ -110,23 +121,21 @@ class ClusterIndex:
             known = self._placed[record.spec.name] = placed(state, record)
         return known
 
-    def _free_bytes(self, state: ClusterState, node: str) -> int:
-        """Host memory left on a node; -1 where nothing may be placed."""
-        return max(state.usable_host_bytes(node) - self.resident_bytes(node), 0) if state.nodes[node].usable else -1
-
     def _catalogue(self, state: ClusterState, name: str) -> None:
         record = state.nodes[name]
         of = NodeClass(record.node.pool, record.node.num_devices, state.usable_host_bytes(name))
         self.catalog.put(name, of, free=record.usable and name not in self._group_of)
+        self.free_bytes[name] = of.usable_bytes - self._resident.get(name, 0)
 
 
 def index_of(state: ClusterState) -> ClusterIndex:
     """The state's index, up to date."""
-    known = vars(state).get("index")
-    if not isinstance(known, ClusterIndex):
+    known: ClusterIndex | None = vars(state).get("index")
+    changed = state.changed
+    if known is None:
         known = vars(state)["index"] = ClusterIndex()
-        vars(state)["changed"] = Changed.everything(state)
-    if state.changed:
-        known.refresh(state, state.changed)
-        state.changed.clear()
+        changed.add_all(state)
+    if changed.nodes or changed.jobs or changed.groups:
+        known.refresh(state, changed)
+        changed.clear()
     return known

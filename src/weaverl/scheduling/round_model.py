@@ -51,6 +51,9 @@ class Switches(msgspec.Struct, frozen=True):
 
 NO_SWITCHES = Switches()
 
+Edge = tuple[int, int, int, int]
+"""From a phase to a phase, microseconds, rounds crossed."""
+
 
 class Member(msgspec.Struct, frozen=True):
     """A job of the group as the round model sees it.
@@ -147,28 +150,31 @@ def makespan_us(phases: Sequence[PlannedPhase]) -> int:
 def cycle_us(members: Sequence[Member]) -> Fraction:
     """Exact steady-state time of a round: the maximum over the event graph's cycles of weight over rounds crossed.
 
-    The search starts from the longest of the members' own cycles and the slots', which mostly is the answer. Each
-    improvement step finds a cycle that beats the ratio so far (Bellman-Ford on reduced weights) and takes its ratio,
-    until none does (Lawler, *Combinatorial Optimization*, 1976, section 3.13).
+    The search starts from the longest of the members' own cycles and the slots', which mostly is the answer.
     """
     lines = list(dict.fromkeys(map(tuple, _users(members).values())))
     held = _held_us(members, lines)
     rests = [member.durations.sync_us + member.durations.other_us for member in members]
     chains = (held[2 * place] + held[2 * place + 1] + rest for place, rest in enumerate(rests))
     ratio = Fraction(max([0, *chains, *(sum(held[vertex] for vertex in line) for line in lines)]))
-    edges = _event_graph(held, rests, lines)
-    while (better := _cycle_above(edges, len(held), ratio)) is not None:
+    return greatest_ratio(_event_graph(held, rests, lines), len(held), ratio)
+
+
+def greatest_ratio(edges: Sequence[Edge], num_vertices: int, at_least: Fraction) -> Fraction:
+    """The greatest ratio of weight over rounds of any cycle, given one that is not greater than that.
+
+    Each step finds a cycle that beats the ratio so far (Bellman-Ford on reduced weights) and takes its ratio, until
+    none does (Lawler, *Combinatorial Optimization*, 1976, section 3.13).
+    """
+    ratio = at_least
+    while (better := _cycle_above(edges, num_vertices, ratio)) is not None:
         ratio = better
     return ratio
 
 
-_Line = Sequence[int]
-_Edge = tuple[int, int, int, int]
-
-
-def _event_graph(held: Sequence[int], rests: Sequence[int], lines: Iterable[_Line]) -> list[_Edge]:
-    """Edges (from, to, microseconds, rounds crossed) between the starts of the members' phases."""
-    edges: list[_Edge] = []
+def _event_graph(held: Sequence[int], rests: Sequence[int], lines: Iterable[Sequence[int]]) -> list[Edge]:
+    """The edges between the starts of the members' phases."""
+    edges: list[Edge] = []
     for place, rest in enumerate(rests):
         rollout, training = 2 * place, 2 * place + 1
         edges += [(rollout, training, held[rollout], 0), (training, rollout, held[training] + rest, 1)]
@@ -179,11 +185,11 @@ def _event_graph(held: Sequence[int], rests: Sequence[int], lines: Iterable[_Lin
     return edges
 
 
-def _cycle_above(edges: Sequence[_Edge], num_vertices: int, ratio: Fraction) -> Fraction | None:
+def _cycle_above(edges: Sequence[Edge], num_vertices: int, ratio: Fraction) -> Fraction | None:
     """The ratio of some cycle that is above ``ratio``, or None. Exact: weights are scaled to integers."""
     reduced = [(edge[0], edge[1], edge[2] * ratio.denominator - edge[3] * ratio.numerator, edge) for edge in edges]
     distance = [0] * num_vertices
-    parent: dict[int, _Edge] = {}
+    parent: dict[int, Edge] = {}
     changed: int | None = None
     for _ in range(num_vertices + 1):
         changed = None
@@ -199,7 +205,7 @@ def _cycle_above(edges: Sequence[_Edge], num_vertices: int, ratio: Fraction) -> 
     return _ratio_of_cycle(parent, changed)
 
 
-def _ratio_of_cycle(parent: dict[int, _Edge], start: int) -> Fraction:
+def _ratio_of_cycle(parent: dict[int, Edge], start: int) -> Fraction:
     weight, rounds, vertex = 0, 0, start
     while True:
         edge = parent[vertex]
@@ -219,7 +225,7 @@ def _users(members: Sequence[Member]) -> dict[Slot, list[int]]:
     return users
 
 
-def _held_us(members: Sequence[Member], lines: Iterable[_Line]) -> list[int]:
+def _held_us(members: Sequence[Member], lines: Iterable[Sequence[int]]) -> list[int]:
     """How long each phase holds its slots, numbered as in ``_users``: switches only where states take turns."""
     shared = {vertex for line in lines if len(line) > 1 for vertex in line}
     held: list[int] = []

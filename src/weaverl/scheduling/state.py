@@ -132,16 +132,11 @@ class Changed:
         self.jobs: dict[str, None] = {}
         self.groups: dict[str, None] = {}
 
-    @classmethod
-    def everything(cls, state: "ClusterState") -> "Changed":
+    def add_all(self, state: "ClusterState") -> None:
         """All names there are."""
-        changed = cls()
-        changed.nodes, changed.jobs = dict.fromkeys(state.nodes), dict.fromkeys(state.jobs)
-        changed.groups = dict.fromkeys(state.groups)
-        return changed
-
-    def __bool__(self) -> bool:
-        return bool(self.nodes or self.jobs or self.groups)
+        self.nodes |= dict.fromkeys(state.nodes)
+        self.jobs |= dict.fromkeys(state.jobs)
+        self.groups = dict.fromkeys(state.groups) | self.groups
 
     def clear(self) -> None:
         """All was taken in."""

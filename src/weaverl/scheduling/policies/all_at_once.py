@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weaverl.domain.cluster import Node, PoolKind
+from weaverl.domain.commands import Verdict
+from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.scheduling.admission import (
     BREAKS_PROMISE,
@@ -15,14 +17,17 @@ from weaverl.scheduling.admission import (
     Decision,
     Judgement,
     Told,
+    breaks_promise,
     decided,
     judge,
+    verdict_on,
 )
 from weaverl.scheduling.index import index_of
-from weaverl.scheduling.policies.group_search import Answer, Arrival, first_answers, takers
+from weaverl.scheduling.policies.group_search import Answer, Arrival, Round, first_answers, rounds_with, takers
 from weaverl.scheduling.policies.one_by_one import openable, with_opened
-from weaverl.scheduling.policies.pinning import isolated
+from weaverl.scheduling.policies.pinning import isolated, lacking, nodes_of
 from weaverl.scheduling.round_model import allowed_us, planned_durations
+from weaverl.scheduling.stacked_rounds import Ints
 from weaverl.scheduling.state import ClusterState, switches_of
 
 _SORTS = {Answer.CLOSED: CLOSED, Answer.NO_ROOM: NO_ROOM, Answer.BREAKS_PROMISE: BREAKS_PROMISE}
@@ -35,6 +40,11 @@ class _Stage(NamedTuple):
     rank: int
     opened: tuple[Node, ...] = ()
     alone: Candidate | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the candidates are called."""
+        return "scale rollout" if self.opened else "pack"
 
 
 def arrival_of(state: ClusterState, spec: JobSpec) -> Arrival | None:
@@ -96,21 +106,16 @@ def _join(
         if not judgement.refused:
             _tell(state, spec, arrival, stage, answers[:row], told)
             return candidate, judgement
-        assert answers[row] == Answer.ODD, f"{candidate.group} was found to take {spec.name}: {judgement.refused}"
+        assert answers[row] == Answer.ASK, f"{candidate.group} was found to take {spec.name}: {judgement.refused}"
         answers[row] = Answer.NO_ROOM if candidate.pin is None else Answer.BREAKS_PROMISE
     _tell(state, spec, arrival, stage, answers, told)
     return None
 
 
 def _ask(state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, row: int) -> tuple[Candidate, Judgement]:
-    """One group's answer in full."""
-    table = index_of(state).table
-    group = state.groups[table.names[row]]
-    if table.closed[row]:
-        candidate = Candidate(kind="pack", group=group, added_usd_per_hour=0.0, refused=table.closed[row], sort=CLOSED)
-    else:
-        kept = arrival.rollout_nodes - len(stage.opened)
-        candidate = with_opened(state, spec, group, list(stage.opened), kept)
+    """One group's answer, by itself."""
+    group = state.groups[index_of(state).table.names[row]]
+    candidate = with_opened(state, spec, group, list(stage.opened), arrival.rollout_nodes - len(stage.opened))
     return candidate, judge(state, candidate, spec)
 
 
@@ -118,12 +123,69 @@ def _tell(
     state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, answers: NDArray[np.int8], told: Told
 ) -> None:
     """Why groups refused: the first in full. That a group is closed is told once, where it was to be packed."""
-    kind = "scale rollout" if stage.opened else "pack"
     sorts = [answer for answer in _SORTS if not (stage.opened and answer is Answer.CLOSED)]
-    refused = np.flatnonzero(np.isin(answers, sorts))
+    refused = np.flatnonzero((answers >= sorts[0]) & (answers <= sorts[-1]))
     in_full = refused[: told.room]
-    for row in in_full:
-        told.refused(*_ask(state, spec, arrival, stage, int(row)))
+    rounds = _rounds(state, arrival, stage, in_full[answers[in_full] == Answer.BREAKS_PROMISE])
+    for row in in_full.tolist():
+        told.tell(_verdict(state, spec, arrival, stage, row, rounds.get(row)))
     others = np.bincount(answers[refused[len(in_full) :]], minlength=len(Answer))
     for answer in sorts:
-        told.count(kind, _SORTS[answer], int(others[answer]), stage.usd_per_hour)
+        told.count(stage.kind, _SORTS[answer], int(others[answer]), stage.usd_per_hour)
+
+
+def _rounds(state: ClusterState, arrival: Arrival, stage: _Stage, rows: Ints) -> dict[int, Round]:
+    """The rounds of regular groups by row."""
+    table = index_of(state).table
+    regular = rows[table["open"][rows]]
+    if not len(regular):
+        return {}
+    found = rounds_with(table, regular, arrival, len(stage.opened))
+    return dict(zip(regular.tolist(), found, strict=True))
+
+
+def _verdict(
+    state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, row: int, found: Round | None
+) -> Verdict:
+    """The words for one group's refusal."""
+    table = index_of(state).table
+    group = state.groups[table.names[row]]
+    slowdowns: dict[str, float] = {}
+    if table.closed[row]:
+        refused = table.closed[row]
+    elif found is not None:
+        slowdowns, refused = _broken(state, spec, arrival, group, found)
+    elif table["odd"][row]:
+        return verdict_on(*_ask(state, spec, arrival, stage, row))
+    else:
+        own = group.rollout_nodes if len(stage.opened) < arrival.rollout_nodes else ()
+        offered = {
+            PoolKind.ROLLOUT: [*stage.opened, *nodes_of(state, own)],
+            PoolKind.TRAINING: nodes_of(state, group.training_nodes),
+        }
+        refused = lacking(state, spec, offered)
+    return Verdict(
+        kind=stage.kind,
+        group=group.name,
+        added_usd_per_hour=stage.usd_per_hour,
+        predicted_slowdowns=slowdowns,
+        refused=refused,
+    )
+
+
+def _broken(
+    state: ClusterState, spec: JobSpec, arrival: Arrival, group: Group, found: Round
+) -> tuple[dict[str, float], str]:
+    """The slowdowns in a round, and the first promise that it breaks."""
+    slowdowns: dict[str, float] = {}
+    refused = ""
+    for place in found.places:
+        if place < len(group.members):
+            record = state.jobs[group.members[place]]
+            name, slo, solo_us = record.spec.name, record.spec.slo, record.durations.solo_us
+        else:
+            name, slo, solo_us = spec.name, spec.slo, arrival.durations.solo_us
+        slowdowns[name] = float(found.cycle_us / solo_us)
+        if not refused and found.cycle_us > allowed_us(slo, solo_us):
+            refused = breaks_promise(name, slowdowns[name], slo)
+    return slowdowns, refused

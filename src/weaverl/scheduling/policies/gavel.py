@@ -17,10 +17,11 @@ from weaverl.scheduling.admission import (
     Decision,
     Judgement,
     breaks_promise,
-    lacking_memory,
     members_with,
+    short_of,
     verdict_on,
 )
+from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies.pinning import colocated, isolated
 from weaverl.scheduling.round_model import Member, cycle_us
 from weaverl.scheduling.state import ClusterState
@@ -91,8 +92,8 @@ def _cannot_join(state: ClusterState, spec: JobSpec, group: Group, pin: Pin) -> 
     memory = spec.host_memory
     for node in dict.fromkeys(rollout + training):
         needs = (memory.rollout_bytes if node in rollout else 0) + (memory.training_bytes if node in training else 0)
-        if lacking := lacking_memory(state, needs, node):
-            return lacking
+        if (free := index_of(state).free_bytes[node]) < needs:
+            return short_of(needs, node, free)
     return ""
 
 

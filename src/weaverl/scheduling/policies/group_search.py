@@ -7,6 +7,7 @@ time whole microseconds, so the answers are those of judging one group after the
 
 from collections.abc import Iterator
 from enum import IntEnum
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,24 +16,27 @@ from numpy.typing import NDArray
 from weaverl.domain.jobs import HostMemory
 from weaverl.scheduling.group_table import FULL, NO_PART, GroupTable
 from weaverl.scheduling.round_model import Durations, Switches
-from weaverl.scheduling.stacked_rounds import NEVER, Bools, Ints, StackedRounds, fit
+from weaverl.scheduling.stacked_rounds import NEVER, Bools, Ints, StackedRounds, cycles_us, fit
 
 _SIZES = (3, 6, 12)
 """Groups up to so many members are put to the round model together, so that one large group does not pad them all."""
+
+_FEW = 2
+"""So few groups are judged faster one by one."""
 
 _FIRST_LOOK, _CHUNK = 32, 2048
 """Groups at a time: few at first, since an early one may take the job, and never more than the cache holds."""
 
 
 class Answer(IntEnum):
-    """What came of one group; ``TAKES`` it, or why not."""
+    """What came of one group; ``TAKES`` it, or why not. ``ASK``: it has to be judged by itself."""
 
     GONE = 0
     CLOSED = 1
     NO_ROOM = 2
     BREAKS_PROMISE = 3
     TAKES = 4
-    ODD = 5
+    ASK = 5
 
 
 class Arrival(NamedTuple):
@@ -57,7 +61,7 @@ def first_answers(table: GroupTable, arrival: Arrival, opened: int) -> NDArray[n
     """What each group answers at first sight, if so many of the rollout nodes are new; ``TAKES`` is not certain yet."""
     answers = np.full(len(table), Answer.GONE, np.int8)
     answers[table["alive"]] = Answer.CLOSED
-    answers[table["odd"]] = Answer.ODD
+    answers[table["odd"]] = Answer.ASK
     roomy = table["open"]
     answers[roomy] = Answer.NO_ROOM
     roomy = roomy & (table["most_training_free"] >= arrival.host_memory.training_bytes)
@@ -68,15 +72,35 @@ def first_answers(table: GroupTable, arrival: Arrival, opened: int) -> NDArray[n
 
 
 def takers(table: GroupTable, answers: NDArray[np.int8], arrival: Arrival, opened: int) -> Iterator[int]:
-    """Groups that take the job, and odd ones that have to be asked, in order; ``answers`` are completed on the way."""
+    """Groups that take the job, and those that have to be asked, in order; ``answers`` are completed on the way."""
     rows = np.flatnonzero(answers >= Answer.TAKES)
+    if len(rows) <= _FEW:
+        answers[rows] = Answer.ASK
     at, size = 0, _FIRST_LOOK
     while at < len(rows):
         some = rows[at : at + size]
         regular = some[answers[some] == Answer.TAKES]
-        answers[regular] = _judge(table, regular, arrival, opened)
+        if len(regular):
+            answers[regular] = _judge(table, regular, arrival, opened)
         yield from map(int, some[answers[some] >= Answer.TAKES])
         at, size = at + size, min(size * 4, _CHUNK)
+
+
+class Round(NamedTuple):
+    """A group's exact round with the job, and the places of the members that it is the round of; the job's is last."""
+
+    cycle_us: Fraction
+    places: list[int]
+
+
+def rounds_with(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> list[Round]:
+    """The rounds that groups with room would have."""
+    kept, memory = arrival.rollout_nodes - opened, arrival.host_memory
+    training = _pick(table, rows, "training", memory.training_bytes, arrival.training_nodes).places
+    rollout = _places(_pick(table, rows, "rollout", memory.rollout_bytes, kept) if kept else None, np.arange(len(rows)))
+    stacked, _ = _stack(table, rows, arrival, rollout, training)
+    places = (np.flatnonzero(judged).tolist() for judged in stacked.judged.T)
+    return [Round(*one) for one in zip(cycles_us(stacked), places, strict=True)]
 
 
 def _judge(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> NDArray[np.int8]:
@@ -96,12 +120,12 @@ def _judge(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> NDAr
     for least, most in zip((0, *_SIZES), (*_SIZES, FULL), strict=True):
         some = left[(sizes > least) & (sizes <= most)]
         if len(some):
-            rounds, allowed = _stack(table, rows[some], arrival, _some(rollout, some), training.places[:, some])
+            rounds, allowed = _stack(table, rows[some], arrival, _places(rollout, some), training.places[:, some])
             found[some[fit(rounds, allowed)]] = Answer.TAKES
     return found
 
 
-def _some(picked: _Picked | None, groups: Ints) -> Ints:
+def _places(picked: _Picked | None, groups: Ints) -> Ints:
     return np.empty((0, len(groups)), np.int64) if picked is None else picked.places[:, groups]
 
 
@@ -184,8 +208,6 @@ def _with_last(column: Ints, last: int) -> Ints:
 
 def _gaps(pair: Bools, touched: Bools) -> Ints:
     size, num_groups = touched.shape
-    gaps = np.full((size + 1, size + 1, num_groups), NEVER)
-    gaps[:size, :size][pair] = 0
-    gaps[size, :size][touched] = 0
-    gaps[:size, size][touched] = 0
-    return gaps
+    shared = np.zeros((size + 1, size + 1, num_groups), np.bool_)
+    shared[:size, :size], shared[size, :size], shared[:size, size] = pair, touched, touched
+    return np.where(shared, 0, NEVER)

@@ -12,7 +12,7 @@ from weaverl.scheduling.group_rows import SATURATED, closed_reason
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies.pinning import isolated, joined, nodes_of
 from weaverl.scheduling.round_model import is_saturated
-from weaverl.scheduling.state import ClusterState, as_member
+from weaverl.scheduling.state import ClusterState
 
 NO_PROFILE = "a job without a profile is placed alone until its first iterations gave one"
 _KINDS = ("pack", "scale rollout", "isolate")
@@ -50,7 +50,7 @@ def with_opened(state: ClusterState, spec: JobSpec, group: Group, opened: list[N
 def _closed(state: ClusterState, spec: JobSpec, group: Group) -> str:
     """Why the job may not join the group, or an empty string."""
     closed = NO_PROFILE if spec.profile is None else closed_reason(state, group)
-    if not closed and is_saturated([as_member(state, record) for record in state.members(group)]):
+    if not closed and is_saturated(index_of(state).members(group.members)):
         return SATURATED
     return closed
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from weaverl.domain.cluster import Node, PoolKind, Slot
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, Placement
-from weaverl.scheduling.admission import Candidate, lacking_memory, short_of
+from weaverl.scheduling.admission import Candidate, short_of
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.round_model import slot_loads
-from weaverl.scheduling.state import ClusterState, as_member
+from weaverl.scheduling.state import ClusterState
 
 
 class Demand(NamedTuple):
@@ -68,16 +68,34 @@ def joined(
     ``opened`` are those of the nodes that the group does not have yet; they are paid for only if they are used.
     """
     kind = "scale rollout" if opened else "pack"
-    loads = slot_loads([as_member(state, record) for record in state.members(group)])
     offered = {PoolKind.ROLLOUT: rollout, PoolKind.TRAINING: training}
-    if spec.placement is Placement.LOCAL:
-        pin, refused = _on_one_host(state, spec, offered, loads)
-    else:
-        pin, refused = _least_loaded_pin(state, spec, offered, loads)
+    pin, refused = None, lacking(state, spec, offered)
+    if not refused:
+        loads = slot_loads(index_of(state).members(group.members))
+        if spec.placement is Placement.LOCAL:
+            pin, refused = _on_one_host(state, spec, offered, loads)
+        else:
+            pin = _least_loaded_pin(state, spec, offered, loads)
     if pin is None:
         added = state.usd_per_hour(tuple(node.name for node in opened))
         return Candidate(kind=kind, group=group, added_usd_per_hour=added, refused=refused)
     return _grown(state, spec, group, pin, kind)
+
+
+def lacking(state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]]) -> str:
+    """Why the nodes offered in each pool cannot hold the job, or an empty string."""
+    free_bytes = index_of(state).free_bytes
+    for demand in demands(spec):
+        devices, refused = 0, ""
+        for node in offered[demand.pool]:
+            free = free_bytes[node.name]
+            if free < demand.host_bytes:
+                refused = refused or short_of(demand.host_bytes, node.name, free)
+            elif state.nodes[node.name].usable:
+                devices += node.num_devices
+        if devices < demand.num_gpus:
+            return refused or _too_few(demand, devices)
+    return ""
 
 
 def nodes_of(state: ClusterState, names: Iterable[str]) -> list[Node]:
@@ -127,44 +145,37 @@ def _on_one_host(
     refused = ""
     for host in sorted(set.intersection(*hosts)):
         near = {pool: [node for node in nodes if node.host == host] for pool, nodes in offered.items()}
-        pin, reason = _least_loaded_pin(state, spec, near, loads)
-        if pin is not None:
-            return pin, ""
+        reason = lacking(state, spec, near)
+        if not reason:
+            return _least_loaded_pin(state, spec, near, loads), ""
         refused = refused or reason
     return None, refused or "no host offers both pools"
 
 
 def _least_loaded_pin(
     state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: dict[Slot, int]
-) -> tuple[Pin | None, str]:
-    chosen = [_least_loaded(state, offered[demand.pool], demand, loads) for demand in demands(spec)]
-    refused = chosen[0][1] or chosen[1][1]
-    return (None if refused else Pin(chosen[0][0], chosen[1][0])), refused
+) -> Pin:
+    """The job on the least loaded of nodes that hold it."""
+    return Pin(*(_least_loaded(state, offered[demand.pool], demand, loads) for demand in demands(spec)))
 
 
-def _least_loaded(
-    state: ClusterState, nodes: list[Node], demand: Demand, loads: dict[Slot, int]
-) -> tuple[tuple[Slot, ...], str]:
-    """The least loaded devices, or none and why.
-
-    Among equals on the smallest node that holds all, where host memory holds the job.
-    """
-    lacking = {node.name: lacking_memory(state, demand.host_bytes, node.name) for node in nodes}
-    roomy = [node for node in nodes if state.nodes[node.name].usable and not lacking[node.name]]
+def _least_loaded(state: ClusterState, nodes: list[Node], demand: Demand, loads: dict[Slot, int]) -> tuple[Slot, ...]:
+    """The least loaded devices; among equals on the smallest node that holds all, where host memory holds the job."""
 
     def preference(node: Node) -> tuple[int, bool, int, str]:
         load = sum(loads.get(Slot(node.name, device), 0) for device in range(node.num_devices))
         return load, node.num_devices < demand.num_gpus, node.num_devices, node.name
 
+    free_bytes = index_of(state).free_bytes
+    roomy = [n for n in nodes if state.nodes[n.name].usable and free_bytes[n.name] >= demand.host_bytes]
     chosen: list[Slot] = []
-    for node in sorted(roomy, key=preference):
+    for node in roomy if len(roomy) == 1 else sorted(roomy, key=preference):
         devices = sorted(range(node.num_devices), key=lambda d: (loads.get(Slot(node.name, d), 0), d))
         take = devices[: demand.num_gpus - len(chosen)]
         chosen += [Slot(node.name, device) for device in sorted(take)]
         if len(chosen) == demand.num_gpus:
-            return tuple(chosen), ""
-    refused = next((reason for reason in lacking.values() if reason), "")
-    return (), refused or _too_few(demand, len(chosen))
+            break
+    return tuple(chosen)
 
 
 def _too_few(demand: Demand, num_devices: int) -> str:
