@@ -11,9 +11,11 @@ from weaverl.domain.commands import (
     ChangeJobState,
     GrantPermit,
     KillJob,
+    MoveTail,
     SetTimer,
     StartRank,
     VacateSlot,
+    WidenPermit,
 )
 from weaverl.domain.events import (
     AgentReported,
@@ -28,11 +30,15 @@ from weaverl.domain.events import (
     RankId,
     RankRegistered,
     SlotVacated,
+    TailMoved,
+    TailReached,
     TimerFired,
     Token,
 )
+from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import HostMemory, JobSpec, JobState, PhaseKind, PhaseProfile, Placement, Role
 from weaverl.scheduling.index import index_of
+from weaverl.scheduling.rotation_state import RotationState
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import JobRecord, Parameters
 
@@ -96,27 +102,44 @@ def job(
     )
 
 
+class Occupant(msgspec.Struct):
+    """Whose state is on a slot: a permit's, and the ranks that have not said that theirs is gone."""
+
+    job: str
+    token: Token
+    ranks: set[int]
+
+
 class World:
     """Carries commands out at once, one pending reaction at a time, and checks every invariant after each event.
 
-    Jobs run ``iterations`` of rollout then training, after a cold start in each pool with ``loading``.
+    Jobs run ``iterations`` of rollout then training, after a cold start in each pool with ``loading``; with ``tails``
+    their rollouts say that a quarter of the slots would do.
     Tests decide the order of reactions with ``deliver(index)``.
     """
 
     def __init__(
-        self, of: Cluster, *, iterations: int = 3, loading: bool = False, parameters: Parameters = Parameters()
+        self,
+        of: Cluster,
+        *,
+        iterations: int = 3,
+        loading: bool = False,
+        tails: bool = False,
+        parameters: Parameters = Parameters(),
     ) -> None:
         self.scheduler = Scheduler(of, parameters)
         self.iterations = iterations
         self.loading = loading
+        self.tails = tails
         self.now = 0
         self.pending: deque[AnyEvent] = deque()
         self.timers: list[tuple[int, str]] = []
         self.log: list[tuple[AnyEvent, list[AnyCommand]]] = []
         self.progress: dict[tuple[str, int], list[tuple[PhaseKind, PoolKind, int]]] = {}
         self.alive: dict[tuple[str, int, str], list[RankId]] = {}
-        self.occupants: dict[Slot, GrantPermit] = {}
-        self.unclean: dict[Token, set[int]] = {}
+        self.occupants: dict[Slot, Occupant] = {}
+        self.open_ranks: dict[Token, set[int]] = {}
+        self.kept: dict[Token, tuple[Slot, ...]] = {}
         self.send(ControllerStarted(epoch=1))
         for record in of.nodes:
             self.send(AgentReported(epoch=1, node=record))
@@ -199,6 +222,10 @@ class World:
                 self._occupy(command)
             case VacateSlot():
                 self._vacate(command)
+            case MoveTail():
+                self._move_tail(command)
+            case WidenPermit():
+                self._take(command, command.slots, self.open_ranks[command.token])
             case KillJob():
                 self.alive.pop((command.job, command.attempt, command.node), None)
                 self._mute(command.job, command.attempt, None)
@@ -231,8 +258,12 @@ class World:
                     self.pending.append(ProcessExited(rank=rank, node=home, exit_code=0))
 
     def _occupy(self, grant: GrantPermit) -> None:
-        self._take(grant, grant.slots)
-        self.unclean[grant.token] = set(range(grant.ranks))
+        self.open_ranks[grant.token] = set(range(grant.ranks))
+        self._take(grant, grant.slots, self.open_ranks[grant.token])
+        if self.tails and grant.phase is PhaseKind.ROLLOUT and len(grant.slots) > 1:
+            rank = RankId(grant.job, grant.attempt, grant.role, 0)
+            keep = grant.slots[: max(1, len(grant.slots) // 4)]
+            self.pending.append(TailReached(rank=rank, token=grant.token, iteration=grant.iteration, keep=keep))
         for rank in range(grant.ranks):
             self.pending.append(
                 PhaseEnded(
@@ -245,14 +276,21 @@ class World:
                 )
             )
 
-    def _take(self, grant: GrantPermit, slots: tuple[Slot, ...]) -> None:
-        """State may be on the slots from now on, under the grant's token."""
+    def _take(self, command: GrantPermit | WidenPermit, slots: tuple[Slot, ...], ranks: set[int]) -> None:
+        """State may be on the slots from now on, under the command's token."""
         for slot in slots:
-            holder = self.occupants.get(slot, grant)
-            assert holder.job == grant.job, f"{slot} was granted to {grant.job} while {holder.job} is on it"
-            assert holder.token <= grant.token
+            before = self.occupants.get(slot)
+            if before is not None:
+                assert before.job == command.job, f"{slot} was granted to {command.job} while {before.job} is on it"
+                assert before.token <= command.token
             assert self.scheduler.state.nodes[slot.node].usable, f"{slot} was granted on a node that is not usable"
-            self.occupants[slot] = grant
+            self.occupants[slot] = Occupant(command.job, command.token, set(ranks))
+
+    def _move_tail(self, command: MoveTail) -> None:
+        self.kept[command.token] = command.keep
+        for number in sorted(self.open_ranks[command.token]):
+            rank = RankId(command.job, command.attempt, command.role, number)
+            self.pending.append(TailMoved(rank=rank, token=command.token))
 
     def _vacate(self, command: VacateSlot) -> None:
         for rank in range(command.ranks):
@@ -268,7 +306,7 @@ class World:
         def of_dead(event: AnyEvent) -> bool:
             if isinstance(event, PermitRequested):
                 return (event.job, event.attempt) == (name, attempt) and role in (None, event.role)
-            if isinstance(event, PhaseEnded | SlotVacated | RankRegistered | ProcessExited):
+            if isinstance(event, PhaseEnded | TailReached | TailMoved | SlotVacated | RankRegistered | ProcessExited):
                 rank = event.rank
                 return (rank.job, rank.attempt) == (name, attempt) and role in (None, rank.role)
             return False
@@ -277,20 +315,28 @@ class World:
 
     def _fold_freed(self, event: AnyEvent) -> None:
         match event:
-            case PhaseEnded(vacated=True) | SlotVacated():
+            case PhaseEnded():
+                self.open_ranks[event.token].discard(event.rank.rank)
+                if event.vacated:
+                    self._freed(event.rank, event.token)
+            case SlotVacated():
                 self._freed(event.rank, event.token)
+            case TailMoved() if event.token in self.kept:
+                self._freed(event.rank, event.token, kept=self.kept[event.token])
             case DeathConfirmed():
                 self.occupants = {
-                    slot: grant
-                    for slot, grant in self.occupants.items()
-                    if not (grant.job == event.job and slot.node == event.node)
+                    slot: occupant
+                    for slot, occupant in self.occupants.items()
+                    if not (occupant.job == event.job and slot.node == event.node)
                 }
 
-    def _freed(self, rank: RankId, token: Token) -> None:
-        """A rank's state is off the slots; they are clean when all of its role's is."""
-        self.unclean[token].discard(rank.rank)
-        if not self.unclean[token]:
-            self.occupants = {slot: grant for slot, grant in self.occupants.items() if grant.token != token}
+    def _freed(self, rank: RankId, token: Token, kept: tuple[Slot, ...] = ()) -> None:
+        """A rank's state is off the slots; one is clean when all ranks have left it."""
+        for slot, occupant in list(self.occupants.items()):
+            if occupant.token == token and slot not in kept:
+                occupant.ranks.discard(rank.rank)
+                if not occupant.ranks:
+                    del self.occupants[slot]
 
     def _after_phase(self, event: PhaseEnded) -> None:
         rest = [e for e in self.pending if isinstance(e, PhaseEnded) and e.token == event.token]
@@ -324,9 +370,40 @@ def check_invariants(scheduler: Scheduler) -> None:
             assert {s.node for s in record.pin.rollout + record.pin.training} <= set(state.groups[record.group].nodes)
         else:
             assert all(record.spec.name not in group.members for group in state.groups.values())
-    for group_name in state.groups:
-        rotation = scheduler.rotation(group_name)
-        held = [slot for permit in rotation.permits.values() for slot in permit.grant.slots]
-        assert len(held) == len(set(held)), "a slot has two permits"
-        asked = [(request.job, request.role) for request in rotation.waiting]
-        assert len(asked) == len(set(asked)), "a role waits twice"
+    for group_name, group in state.groups.items():
+        check_rotation(scheduler.rotation(group_name), {name: state.jobs[name].pin for name in group.members})
+
+
+def check_rotation(rotation: RotationState, pins: dict[str, Pin]) -> None:
+    """What must hold in each group: no slot is held twice or promised twice, and a tail keeps what is its own."""
+    permits = rotation.permits.values()
+    held = [slot for permit in permits for slot in permit.grant.slots]
+    later = [slot for permit in permits for slot in permit.grant.later]
+    assert len(held) == len(set(held)), "a slot has two permits"
+    assert len(later) == len(set(later)), "a slot is promised twice"
+    for permit in permits:
+        assert permit.grant.slots and not set(permit.grant.slots) & set(permit.grant.later)
+        assert set(permit.grant.slots + permit.grant.later) <= set(pins[permit.grant.job].slots(permit.grant.pool))
+        if permit.tail is not None:
+            assert not permit.grant.later, "a tail is promised more slots"
+            assert (permit.tail.unmoved != []) or set(permit.grant.slots) <= set(permit.tail.keep)
+    asked = [(request.job, request.role) for request in rotation.waiting]
+    assert len(asked) == len(set(asked)), "a role waits twice"
+    if rotation.group.quantum_us:
+        assert len(permits) <= 1, "two jobs hold permits in one turn"
+    else:
+        assert rotation.turn_began is None
+
+
+def derived(scheduler: Scheduler) -> dict[str, dict[str, object]]:
+    """What rotations work out from their state and change step by step, in words that do not depend on bits."""
+    found: dict[str, dict[str, object]] = {}
+    for name, rotation in scheduler._known.rotations.items():
+        rings, members = rotation.rings, rotation.rings.members.values()
+        sets = {"held": rotation.held, "later": rotation.later, "keeping": rotation.keeping}
+        found[name] = {what: {slot for slot, bit in rings._bits.items() if bit & mask} for what, mask in sets.items()}
+        jobs = {"holding": rotation.holding, "asking": rotation.asking}
+        found[name] |= {what: {member.name for member in members if member.bit & bits} for what, bits in jobs.items()}
+        linked = {member.name: rings.linked(member.name) for member in members}
+        found[name] |= {one: {other.name for other in members if other.bit & linked[one]} for one in linked}
+    return found

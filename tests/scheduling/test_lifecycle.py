@@ -1,7 +1,7 @@
 """Faults and ends, and recovery from the log, seen through the one door."""
 
 import msgspec
-from builders import World, check_invariants, cluster, job, node
+from builders import World, check_invariants, cluster, derived, job, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -268,6 +268,7 @@ def test_the_log_rebuilds_the_same_state_and_the_same_events_give_the_same_comma
     thawed = Scheduler.from_snapshot(msgspec.msgpack.decode(image(rebuilt), type=Snapshot))
     check_invariants(thawed)
     assert image(thawed) == image(world.scheduler)
+    assert derived(thawed) == derived(world.scheduler)
 
 
 def test_a_repeated_end_of_a_phase_changes_nothing():
@@ -311,7 +312,7 @@ def test_a_job_retried_away_from_a_gone_node_gets_permits_and_holds_up_nobody():
     world.fire_next_timer()
     lost = [e for e in world.pending if isinstance(e, DeathConfirmed) and e.node == "r0"]
     world.pending = type(world.pending)(event for event in world.pending if event not in lost)
-    world.occupants = {slot: grant for slot, grant in world.occupants.items() if slot.node != "r0"}
+    world.occupants = {slot: one for slot, one in world.occupants.items() if slot.node != "r0"}
     world.run()
     records = world.scheduler.state.jobs
     assert (records["a"].attempt, records["a"].state) == (2, JobState.FINISHED)

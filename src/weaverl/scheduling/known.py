@@ -3,7 +3,8 @@
 ``observe`` folds an event and ``apply`` a command. Deciding and replaying share both, so they cannot drift apart.
 """
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any
 
 from weaverl.domain.commands import (
     AcceptJob,
@@ -11,6 +12,7 @@ from weaverl.domain.commands import (
     AdmitJob,
     AnyCommand,
     ChangeJobState,
+    Command,
     GrantPermit,
     KillJob,
     LearnProfile,
@@ -28,6 +30,7 @@ from weaverl.domain.events import (
     AnyEvent,
     ControllerStarted,
     DeathConfirmed,
+    Event,
     JobCancelled,
     JobSubmitted,
     NodeLost,
@@ -43,10 +46,10 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import JobState, PhaseKind
+from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, placement, profiling
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import RotationState
+from weaverl.scheduling.rotation_state import LOADING, TRAINING, RotationState
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
 
 
@@ -62,6 +65,8 @@ class Known:
         self.rotations = {name: Rotation(one, self._pins(one.group)) for name, one in rotations.items()}
         self.touched: list[Rotation] = []
         self._groups = {node: group.name for group in state.groups.values() for node in group.nodes}
+        self._observers = self._events()
+        self._appliers = self._commands()
 
     def rotation_of(self, record: JobRecord | None) -> Rotation | None:
         """The rotation of a pinned job."""
@@ -77,80 +82,54 @@ class Known:
         records = self.state.members(rotation.state.group) if rotation is not None else []
         return [record for record in records if node in lifecycle.nodes_of(record)]
 
-    def observe(self, event: AnyEvent) -> None:  # noqa: C901 - a table of events
+    def observe(self, event: AnyEvent) -> None:
         """Fold an event. Time never falls."""
         assert event.at >= self.state.now, f"time went back from {self.state.now} to {event.at}"
         self.state.now = event.at
-        match event:
-            case PermitRequested():
-                self._observe_request(event)
-            case PhaseEnded():
-                self._observe_end(event)
-            case TailReached() | TailMoved() | SlotVacated() | PhaseMeasured():
-                self._observe_phase(event)
-            case TimerFired():
-                self._observe_timer(event)
-            case ControllerStarted():
-                self.state.epoch = event.epoch
-                for name, known in self.state.nodes.items():
-                    known.ready = False
-                    self.state.changed.nodes[name] = None
-            case AgentReported():
-                self._observe_agent(event)
-            case NodeLost():
-                node = self.state.nodes[event.node]
-                node.ready, node.lost_at = False, event.at
-                self.state.changed.nodes[event.node] = None
-            case RankRegistered():
-                lifecycle.observe_registration(self.state, event)
-                self._touch(self.rotation_of(lifecycle.current(self.state, event.rank.job, event.rank.attempt)))
-            case ProcessExited():
-                lifecycle.observe_exit(self.state, event)
-            case DeathConfirmed():
-                self._observe_death(event)
-            case JobSubmitted() | JobCancelled() | StartFailed():
-                pass
-            case _:
-                assert_never(event)
+        self._observers[type(event)](event)
 
-    def apply(self, command: AnyCommand, event: AnyEvent) -> None:  # noqa: C901 - a table of commands
+    def apply(self, command: AnyCommand, event: AnyEvent) -> None:
         """Fold a command that was decided on an event."""
-        match command:
-            case GrantPermit():
-                self.state.tokens = command.token.counter
-                self._rotation_for(command).granted(command, self.state.now)
-            case SetTimer():
-                kind, *names = command.name.split("/")
-                if kind == "turn":
-                    self.rotations[names[0]].front_watched(names[1], int(names[2]))
-            case VacateSlot():
-                self._rotation_for(command).vacating(command)
-            case MoveTail():
-                self._rotation_for(command).moving(command)
-            case WidenPermit():
-                self._rotation_for(command).widened(command)
-            case AcceptJob():
-                self._accept(event)
-            case AdmitJob():
-                placement.fold_admission(self.state, command)
-                self._regroup(command.group)
-            case RegroupJobs():
-                placement.fold_group(self.state, command.group)
-                self._regroup(command.group)
-            case QueueJob():
-                self.state.jobs[command.job].verdicts = command.verdicts
-            case LearnProfile():
-                record = self.state.jobs[command.job]
-                record.profile, record.profiling, record.measured = command.profile, False, {}
-                self.state.changed.jobs[command.job] = None
-            case StartRank():
-                placement.fold_start(self.state, command)
-            case ChangeJobState():
-                self._change_state(command)
-            case KillJob() | RefuseRequest() | AcknowledgeRequest():
-                pass
-            case _:
-                assert_never(command)
+        self._appliers[type(command)](command, event)
+
+    def _events(self) -> dict[type[Event], Callable[[Any], None]]:
+        return {
+            ControllerStarted: self._observe_controller,
+            AgentReported: self._observe_agent,
+            NodeLost: self._observe_loss,
+            JobSubmitted: _nothing,
+            JobCancelled: _nothing,
+            RankRegistered: self._observe_registration,
+            PermitRequested: self._observe_request,
+            PhaseEnded: self._observe_end,
+            PhaseMeasured: self._observe_measurement,
+            TailReached: lambda event: self._tell(event, Rotation.tail_reached, ending=False),
+            TailMoved: lambda event: self._tell(event, Rotation.tail_moved),
+            SlotVacated: lambda event: self._tell(event, Rotation.slot_vacated),
+            ProcessExited: lambda event: lifecycle.observe_exit(self.state, event),
+            StartFailed: _nothing,
+            DeathConfirmed: self._observe_death,
+            TimerFired: self._observe_timer,
+        }
+
+    def _commands(self) -> dict[type[Command], Callable[[Any, AnyEvent], None]]:
+        return {
+            AcceptJob: self._accept,
+            RefuseRequest: _nothing,
+            AcknowledgeRequest: _nothing,
+            AdmitJob: self._admit,
+            QueueJob: self._queue,
+            LearnProfile: self._learn,
+            StartRank: lambda command, _: placement.fold_start(self.state, command),
+            GrantPermit: self._grant,
+            MoveTail: lambda command, _: self._rotation_for(command).moving(command),
+            WidenPermit: lambda command, _: self._rotation_for(command).widened(command),
+            VacateSlot: lambda command, _: self._rotation_for(command).vacating(command),
+            RegroupJobs: self._shrink,
+            KillJob: _nothing,
+            ChangeJobState: self._change_state,
+            SetTimer: self._set_timer,
+        }
 
     def _observe_request(self, event: PermitRequested) -> None:
         living = self._living(event.job, event.attempt)
@@ -169,29 +148,45 @@ class Known:
         permit = rotation.phase_ended(event)
         if record.profiling:
             profiling.observe(record, event)
-        is_last = event.phase is not PhaseKind.LOADING and event.iteration + 1 == record.spec.iterations
-        if permit is not None and is_last:
+        is_last = event.iteration + 1 == record.spec.iterations and event.phase is not LOADING
+        if is_last and permit is not None:
             rotation.last_turn_over(permit.grant)
-        if event.phase is PhaseKind.TRAINING and not event.failed:
+        if event.phase is TRAINING and not event.failed:
             record.iterations_done = max(record.iterations_done, event.iteration + 1)
         self.touched.append(rotation)
 
-    def _observe_phase(self, event: TailReached | TailMoved | SlotVacated | PhaseMeasured) -> None:
+    def _observe_measurement(self, event: PhaseMeasured) -> None:
         living = self._living(event.rank.job, event.rank.attempt)
-        if living is None:
-            return
-        record, rotation = living
-        match event:
-            case PhaseMeasured():
-                profiling.observe(record, event)
-                return
-            case SlotVacated():
-                rotation.slot_vacated(event)
-            case TailReached() if record.ending is None:
-                rotation.tail_reached(event)
-            case TailMoved():
-                rotation.tail_moved(event)
-        self.touched.append(rotation)
+        if living is not None:
+            profiling.observe(living[0], event)
+
+    def _tell(
+        self,
+        event: TailReached | TailMoved | SlotVacated,
+        fold: Callable[[Rotation, Any], None],
+        *,
+        ending: bool = True,
+    ) -> None:
+        """Let a rotation fold what a rank says of its slots."""
+        living = self._living(event.rank.job, event.rank.attempt)
+        if living is not None and (ending or living[0].ending is None):
+            fold(living[1], event)
+            self.touched.append(living[1])
+
+    def _observe_registration(self, event: RankRegistered) -> None:
+        lifecycle.observe_registration(self.state, event)
+        self._touch(self.rotation_of(lifecycle.current(self.state, event.rank.job, event.rank.attempt)))
+
+    def _observe_controller(self, event: ControllerStarted) -> None:
+        self.state.epoch = event.epoch
+        for name, node in self.state.nodes.items():
+            node.ready = False
+            self.state.changed.nodes[name] = None
+
+    def _observe_loss(self, event: NodeLost) -> None:
+        node = self.state.nodes[event.node]
+        node.ready, node.lost_at = False, event.at
+        self.state.changed.nodes[event.node] = None
 
     def _observe_agent(self, event: AgentReported) -> None:
         if event.epoch == self.state.epoch:
@@ -227,7 +222,16 @@ class Known:
                 record.ending.unconfirmed.remove(node)
         self._touch(rotation)
 
-    def _change_state(self, command: ChangeJobState) -> None:
+    def _grant(self, command: GrantPermit, _: AnyEvent) -> None:
+        self.state.tokens = command.token.counter
+        self._rotation_for(command).granted(command, self.state.now)
+
+    def _set_timer(self, command: SetTimer, _: AnyEvent) -> None:
+        kind, *names = command.name.split("/")
+        if kind == "turn":
+            self.rotations[names[0]].front_watched(names[1], int(names[2]))
+
+    def _change_state(self, command: ChangeJobState, _: AnyEvent) -> None:
         rotation = self.rotation_of(self.state.jobs[command.job])
         if rotation is not None and command.state is JobState.STOPPING:
             rotation.silence(command.job)
@@ -236,13 +240,29 @@ class Known:
         self._touch(rotation)
         lifecycle.fold_state(self.state, command)
 
-    def _accept(self, event: AnyEvent) -> None:
+    def _accept(self, _: AcceptJob, event: AnyEvent) -> None:
         assert isinstance(event, JobSubmitted)
         before = self.state.jobs.pop(event.spec.name, None)
         attempt = 1 if before is None else before.attempt + 1
         record = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile)
         self.state.jobs[event.spec.name] = record
         self.state.changed.jobs[event.spec.name] = None
+
+    def _queue(self, command: QueueJob, _: AnyEvent) -> None:
+        self.state.jobs[command.job].verdicts = command.verdicts
+
+    def _learn(self, command: LearnProfile, _: AnyEvent) -> None:
+        record = self.state.jobs[command.job]
+        record.profile, record.profiling, record.measured = command.profile, False, {}
+        self.state.changed.jobs[command.job] = None
+
+    def _admit(self, command: AdmitJob, _: AnyEvent) -> None:
+        placement.fold_admission(self.state, command)
+        self._regroup(command.group)
+
+    def _shrink(self, command: RegroupJobs, _: AnyEvent) -> None:
+        placement.fold_group(self.state, command.group)
+        self._regroup(command.group)
 
     def _regroup(self, group: Group) -> None:
         before = self.rotations.get(group.name)
@@ -269,10 +289,12 @@ class Known:
         return record, self.rotations[record.group]
 
     def _rotation_for(self, command: GrantPermit | VacateSlot | MoveTail | WidenPermit) -> Rotation:
-        rotation = self.rotation_of(self.state.jobs[command.job])
-        assert rotation is not None
-        return rotation
+        return self.rotations[self.state.jobs[command.job].group or ""]
 
     def _touch(self, rotation: Rotation | None) -> None:
         if rotation is not None:
             self.touched.append(rotation)
+
+
+def _nothing(*_: object) -> None:
+    """Facts of which nothing needs to be kept."""

@@ -1,6 +1,7 @@
 """What follows from an event beside turns: answers to requests, steps of jobs' lives, timers that are due."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from weaverl.domain.commands import (
     AcceptJob,
@@ -16,11 +17,11 @@ from weaverl.domain.events import (
     AgentReported,
     AnyEvent,
     DeathConfirmed,
+    Event,
     JobCancelled,
     JobSubmitted,
     NodeLost,
     PermitRequested,
-    PhaseEnded,
     ProcessExited,
     RankRegistered,
     StartFailed,
@@ -33,26 +34,8 @@ from weaverl.scheduling.known import Known
 
 def react(known: Known, event: AnyEvent) -> Iterable[AnyCommand]:
     """The commands that follow; the caller folds each before it asks for the next."""
-    match event:
-        case PermitRequested():
-            return _learn(known, event)
-        case PhaseEnded():
-            return ()
-        case TimerFired():
-            return _due(known, event)
-        case JobSubmitted():
-            return _arrival(known, event)
-        case JobCancelled():
-            return _cancellation(known, event)
-        case AgentReported():
-            return _strangers(known, event)
-        case NodeLost():
-            due = event.at + known.state.parameters.node_patience_us
-            return (SetTimer(name=f"node/{event.node}/{event.at}", at=due),)
-        case RankRegistered() | ProcessExited() | StartFailed() | DeathConfirmed():
-            return _life(known, event)
-        case _:
-            return ()
+    reaction = _REACTIONS.get(type(event))
+    return () if reaction is None else reaction(known, event)
 
 
 def _learn(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
@@ -66,6 +49,11 @@ def _learn(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
 def _learned(known: Known, command: LearnProfile) -> Iterator[AnyCommand]:
     yield command
     yield from placement.place_queue(known.state)
+
+
+def _patience(known: Known, event: NodeLost) -> Iterator[AnyCommand]:
+    due = event.at + known.state.parameters.node_patience_us
+    yield SetTimer(name=f"node/{event.node}/{event.at}", at=due)
 
 
 def _arrival(known: Known, event: JobSubmitted) -> Iterator[AnyCommand]:
@@ -171,3 +159,17 @@ def _node_gone(known: Known, node: str, since: int) -> Iterator[AnyCommand]:
 
 def _attempt(event: RankRegistered | ProcessExited | StartFailed) -> tuple[str, int]:
     return event.rank.job, event.rank.attempt
+
+
+_REACTIONS: dict[type[Event], Callable[[Known, Any], Iterable[AnyCommand]]] = {
+    PermitRequested: _learn,
+    TimerFired: _due,
+    JobSubmitted: _arrival,
+    JobCancelled: _cancellation,
+    AgentReported: _strangers,
+    NodeLost: _patience,
+    RankRegistered: _life,
+    ProcessExited: _life,
+    StartFailed: _life,
+    DeathConfirmed: _life,
+}

@@ -13,6 +13,8 @@ from weaverl.domain.events import PermitRequested
 from weaverl.domain.groups import Group, Pin
 from weaverl.scheduling.rotation_state import Lane
 
+_ROLLOUT = PoolKind.ROLLOUT
+
 
 class Seat(msgspec.Struct, eq=False, frozen=True):
     """A member's slots in a pool: their bits, their nodes, and the lanes that they are made of."""
@@ -24,9 +26,10 @@ class Seat(msgspec.Struct, eq=False, frozen=True):
 
 
 class Member(msgspec.Struct, eq=False):
-    """A job of the group: its own bit, its seats, the bits of the slots that it holds and of those it is to get later.
+    """A job of the group: its own bit, its seats, and the bits of slots of its permit.
 
-    ``ranks``: number of ranks of each role that is known to be registered whole.
+    ``holds``: those that it has now; ``later``: those that it is promised; ``keeps``: those that its tail would
+    keep, or does. ``ranks``: number of ranks of each role that is known to be registered whole.
     """
 
     name: str
@@ -35,11 +38,12 @@ class Member(msgspec.Struct, eq=False):
     training: Seat
     holds: int = 0
     later: int = 0
+    keeps: int = 0
     ranks: dict[str, int] = {}
 
     def seat(self, pool: PoolKind) -> Seat:
         """Its slots in a pool."""
-        return self.rollout if pool is PoolKind.ROLLOUT else self.training
+        return self.rollout if pool is _ROLLOUT else self.training
 
     @property
     def is_in_one_ring(self) -> bool:
@@ -90,7 +94,9 @@ class Rings:
         """All up to the job have had their turn."""
         for lane in seat.lanes:
             ring = lane.ring
-            if name in ring:
+            if ring[:1] == [name]:
+                ring.append(ring.pop(0))
+            elif name in ring:
                 behind = ring.index(name) + 1
                 lane.ring = ring[behind:] + ring[:behind]
 

@@ -11,23 +11,22 @@ import msgspec
 from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
 from weaverl.domain.events import PermitRequested, PhaseEnded, SlotVacated, TailMoved, TailReached
 from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import PhaseKind
 from weaverl.scheduling import tails
 from weaverl.scheduling.rings import Member, Rings
-from weaverl.scheduling.rotation_state import Lane, Lingering, Permit, RotationState
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lane, Lingering, Permit, RotationState
 
 
 class Rotation:
     """One group's permits and rings.
 
-    Derived from the state, as bits: the slots that are ``held``, those that permits are to get ``later``, the jobs
-    that are ``holding`` a permit and those that are ``asking`` for one.
+    Derived from the state, as bits: the slots that are ``held``, those promised for ``later``, those that tails
+    are ``keeping`` or would keep; the jobs that are ``holding`` a permit and those that are ``asking`` for one.
     """
 
     def __init__(self, state: RotationState, pins: Mapping[str, Pin]) -> None:
         self.state = state
         self.rings = Rings(state.lanes)
-        self.held = self.later = self.holding = self.asking = self.num_tails = 0
+        self.held = self.later = self.holding = self.asking = self.keeping = 0
         self.regroup(state.group, pins)
 
     def regroup(self, group: Group, pins: Mapping[str, Pin]) -> None:
@@ -45,7 +44,7 @@ class Rotation:
         _queue(state.waiting, event)
         self.asking |= member.bit
         state.stalled.pop(event.job, None)
-        if state.group.quantum_us or event.phase is not PhaseKind.LOADING:
+        if event.phase is not LOADING or state.group.quantum_us:
             self.rings.join(event.job, member.seat(event.pool), state.waiting)
         if state.group.quantum_us:
             self._end_quantum(event, member)
@@ -53,19 +52,18 @@ class Rotation:
     def granted(self, grant: GrantPermit, at: int) -> None:
         """Fold a grant: the job has had its turn on these slots."""
         state, member = self.state, self.rings.members[grant.job]
-        state.waiting = [one for one in state.waiting if not _is_answered(one, grant)]
+        state.waiting = [one for one in state.waiting if one.job != grant.job or not _is_answered(one, grant)]
         state.permits[grant.job] = Permit(grant, list(range(grant.ranks)))
         seat = member.seat(grant.pool)
-        if grant.later:
-            self._recount()
-        else:
-            member.holds = seat.mask
-            self.held |= seat.mask
-            self.holding |= member.bit
-            self._count_asking()
+        member.later = self.rings.mask(grant.later)
+        member.holds = seat.mask & ~member.later
+        self.held |= member.holds
+        self.later |= member.later
+        self.holding |= member.bit
+        self._count_asking()
         if state.group.quantum_us:
             state.turn_began = at if state.turn_began is None else state.turn_began
-        elif grant.phase is not PhaseKind.LOADING:
+        elif grant.phase is not LOADING:
             self.rings.turn_taken(grant.job, seat)
 
     def phase_ended(self, event: PhaseEnded) -> Permit | None:
@@ -103,8 +101,11 @@ class Rotation:
 
     def tail_reached(self, event: TailReached) -> None:
         """Fold that a rollout could go on on fewer slots."""
-        tails.reached(self.state.permits.get(event.rank.job), event)
-        self._recount()
+        permit = self.state.permits.get(event.rank.job)
+        if permit is not None and tails.reached(permit, event):
+            member = self.rings.members[event.rank.job]
+            member.keeps, member.later = self.rings.mask(event.keep), 0
+            self._sum_up()
 
     def moving(self, command: MoveTail) -> None:
         """Fold the demand to move a tail."""
@@ -117,14 +118,17 @@ class Rotation:
             self._rank_moved(permit, event.rank.rank)
 
     def widened(self, command: WidenPermit) -> None:
-        """Fold that a permit has got slots that it was to get later."""
+        """Fold that a permit has got slots that it was promised."""
         tails.widened(self.state.permits[command.job], command)
-        self._recount()
+        member, gained = self.rings.members[command.job], self.rings.mask(command.slots)
+        member.holds |= gained
+        member.later &= ~gained
+        self._sum_up()
 
     def last_turn_over(self, grant: GrantPermit) -> None:
         """Fold the end of a job's last phase in a pool: nobody needs to wait for it there, unless it asks again."""
         member = self.rings.members[grant.job]
-        trains_yet = grant.phase is PhaseKind.ROLLOUT and member.is_in_one_ring
+        trains_yet = grant.phase is ROLLOUT and member.is_in_one_ring
         if not trains_yet and not any(one.job == grant.job and one.pool is grant.pool for one in self.state.waiting):
             self._leave(grant.job, member.seat(grant.pool).lanes)
 
@@ -185,18 +189,20 @@ class Rotation:
             state.turn_began = None
 
     def _rank_moved(self, permit: Permit, rank: int) -> None:
-        tails.rank_moved(permit, rank)
-        self._recount()
+        if tails.rank_moved(permit, rank):
+            member = self.rings.members[permit.grant.job]
+            member.holds = member.keeps
+            self._sum_up()
 
     def _give_back(self, permit: Permit) -> None:
         member = self.rings.members[permit.grant.job]
         del self.state.permits[permit.grant.job]
-        if self.later or permit.tail is not None:
-            self._recount()
-        else:
-            self.held &= ~member.holds
-            self.holding &= ~member.bit
-            member.holds = 0
+        self.held &= ~member.holds
+        self.holding &= ~member.bit
+        member.holds = 0
+        if member.keeps or member.later:
+            member.keeps = member.later = 0
+            self._sum_up()
 
     def _forget_lingering(self, grant: GrantPermit) -> None:
         """What lingered from the job's earlier phase on the same slots is the same state, now under a newer token."""
@@ -209,19 +215,24 @@ class Rotation:
             ]
 
     def _recount(self) -> None:
-        """Work out anew what is derived from permits and requests; the common events change it step by step."""
-        self.held = self.later = self.holding = self.num_tails = 0
-        for member in self.rings.members.values():
-            member.holds = 0
-        for name, permit in self.state.permits.items():
-            holds = self.rings.mask(permit.grant.slots)
-            self.held |= holds
-            self.later |= self.rings.mask(permit.grant.later)
-            self.num_tails += permit.tail is not None
-            if name in self.rings.members:
-                self.rings.members[name].holds = holds
-                self.holding |= self.rings.members[name].bit
+        """Work out anew what is derived from permits and requests."""
+        for name, member in self.rings.members.items():
+            member.holds = member.later = member.keeps = 0
+            permit = self.state.permits.get(name)
+            if permit is not None:
+                member.holds, member.later = self.rings.mask(permit.grant.slots), self.rings.mask(permit.grant.later)
+                member.keeps = 0 if permit.tail is None else self.rings.mask(permit.tail.keep)
+        self._sum_up()
         self._count_asking()
+
+    def _sum_up(self) -> None:
+        self.held = self.later = self.keeping = self.holding = 0
+        for member in self.rings.members.values():
+            self.held |= member.holds
+            self.later |= member.later
+            self.keeping |= member.keeps
+            if member.holds:
+                self.holding |= member.bit
 
     def _count_asking(self) -> None:
         self.asking = 0
@@ -232,22 +243,18 @@ class Rotation:
 def _queue(waiting: list[PermitRequested], request: PermitRequested) -> None:
     """Put a request in its place: cold starts first, then the longest waiting."""
     place = len(waiting)
-    while place and _urgency(waiting[place - 1]) > _urgency(request):
-        place -= 1
+    if request.phase is LOADING or (place and waiting[-1].at >= request.at):
+        while place and _urgency(waiting[place - 1]) > _urgency(request):
+            place -= 1
     waiting.insert(place, request)
 
 
 def _urgency(request: PermitRequested) -> tuple[bool, int, str]:
-    return request.phase is not PhaseKind.LOADING, request.at, request.job
+    return request.phase is not LOADING, request.at, request.job
 
 
 def _is_answered(request: PermitRequested, grant: GrantPermit) -> bool:
-    return (request.job, request.role, request.phase, request.iteration) == (
-        grant.job,
-        grant.role,
-        grant.phase,
-        grant.iteration,
-    )
+    return request.role == grant.role and request.phase is grant.phase and request.iteration == grant.iteration
 
 
 def _without_node(grant: GrantPermit, node: str) -> GrantPermit:

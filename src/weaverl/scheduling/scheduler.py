@@ -61,9 +61,10 @@ class Scheduler:
         for command in react(known, event):
             known.apply(command, event)
             commands.append(command)
-        if known.touched:
-            asked, known.touched = dict.fromkeys(known.touched), []
-            for rotation in asked:
+        touched = known.touched
+        if touched:
+            known.touched = []
+            for rotation in touched if len(touched) == 1 else dict.fromkeys(touched):
                 self._take_turns(rotation, event, commands)
         return commands
 
@@ -79,7 +80,7 @@ class Scheduler:
         for command in turns.decide(rotation, known.state):
             known.apply(command, event)
             commands.append(command)
-            if isinstance(command, GrantPermit):
+            if type(command) is GrantPermit:
                 limit = known.state.jobs[command.job].spec.max_phase_seconds
                 if limit is not None:
                     due = known.state.now + round(limit * 1e6)

@@ -17,25 +17,26 @@ The rules, in full:
 - ``PhaseEnded`` ends a permit with all of this, moved or not.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import GrantPermit, MoveTail, WidenPermit
 from weaverl.domain.events import TailReached
-from weaverl.domain.jobs import PhaseKind
-from weaverl.scheduling.rings import Rings, Seat
-from weaverl.scheduling.rotation_state import Permit, Tail
+from weaverl.scheduling.rings import Member, Rings, Seat
+from weaverl.scheduling.rotation_state import ROLLOUT, Permit, Tail
 
 
-def reached(permit: Permit | None, event: TailReached) -> None:
-    """Fold the word that a tail is reached."""
-    if permit is None or permit.grant.token != event.token or permit.grant.phase is not PhaseKind.ROLLOUT:
-        return
-    if permit.tail is None and event.keep and set(event.keep) < set(permit.grant.slots):
-        permit.tail = Tail(event.keep)
-        permit.grant = msgspec.structs.replace(permit.grant, later=())
+def reached(permit: Permit, event: TailReached) -> bool:
+    """Fold the word that a tail is reached; whether it is news."""
+    if permit.tail is not None or permit.grant.token != event.token or permit.grant.phase is not ROLLOUT:
+        return False
+    if not event.keep or not set(event.keep) < set(permit.grant.slots):
+        return False
+    permit.tail = Tail(event.keep)
+    permit.grant = msgspec.structs.replace(permit.grant, later=())
+    return True
 
 
 def told(permit: Permit) -> None:
@@ -44,13 +45,16 @@ def told(permit: Permit) -> None:
     permit.tail.unmoved = list(permit.open_ranks)
 
 
-def rank_moved(permit: Permit, rank: int) -> None:
-    """Fold that nothing of a rank is left outside of ``keep``."""
+def rank_moved(permit: Permit, rank: int) -> bool:
+    """Fold that nothing of a rank is left outside of ``keep``; whether it was the last one."""
     tail = permit.tail
-    if tail is not None and tail.unmoved is not None and rank in tail.unmoved:
-        tail.unmoved.remove(rank)
-        if not tail.unmoved:
-            permit.grant = msgspec.structs.replace(permit.grant, slots=tail.keep)
+    if tail is None or tail.unmoved is None or rank not in tail.unmoved:
+        return False
+    tail.unmoved.remove(rank)
+    if tail.unmoved:
+        return False
+    permit.grant = msgspec.structs.replace(permit.grant, slots=tail.keep)
+    return True
 
 
 def widened(permit: Permit, command: WidenPermit) -> None:
@@ -66,15 +70,14 @@ def silenced(permit: Permit) -> None:
         permit.tail = None
 
 
-def kept_of(rings: Rings, permits: Mapping[str, Permit], seat: Seat) -> int | None:
+def kept_of(members: Iterable[Member], seat: Seat) -> int | None:
     """The bits of a seat that tails keep; None if anything else is in the way, or nothing would be left to start on."""
     kept = 0
-    for job, permit in permits.items():
-        held = rings.members[job].holds & seat.mask
-        if rings.mask(permit.grant.later) & seat.mask or (held and permit.tail is None):
+    for member in members:
+        held = member.holds & seat.mask
+        if member.later & seat.mask or (held and not member.keeps):
             return None
-        if permit.tail is not None:
-            kept |= rings.mask(permit.tail.keep) & held
+        kept |= held & member.keeps
     return kept if seat.mask & ~kept else None
 
 

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import AnyCommand, GrantPermit, SetTimer, VacateSlot
 from weaverl.domain.events import PermitRequested, Token
-from weaverl.domain.jobs import PhaseKind
 from weaverl.scheduling import tails
 from weaverl.scheduling.rings import Member, Seat
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import Lingering
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lingering
 from weaverl.scheduling.state import ClusterState
 
 
@@ -27,12 +26,13 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
     """What is due now; the caller folds each command before it asks for the next."""
     if rotation.later:
         yield from _widen(rotation, cluster)
-    quanta = rotation.state.group.quantum_us > 0
-    for request in rotation.state.waiting:
-        member = rotation.rings.members[request.job]
+    state, members = rotation.state, rotation.rings.members
+    in_quanta = state.group.quantum_us > 0
+    for request in state.waiting:
+        member = members[request.job]
         seat = member.seat(request.pool)
         taken = seat.mask & (rotation.held | rotation.later)
-        if (taken and not rotation.num_tails) or rotation.holding & (-1 if quanta else member.bit):
+        if (taken and not rotation.keeping) or rotation.holding & (-1 if in_quanta else member.bit):
             continue
         if not _is_ready(request, member, seat, cluster):
             continue
@@ -40,7 +40,7 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
             yield from _beside_tails(rotation, request, member, seat, cluster)
         elif not _has_turn(rotation, request, seat):
             yield from _watch_fronts(rotation, seat, cluster)
-        elif rotation.state.lingering and (left := _left_by_others(rotation, request.job, seat.mask)):
+        elif state.lingering and (left := _left_by_others(rotation, request.job, seat.mask)):
             yield from _vacate(left, cluster)
         else:
             yield _grant(rotation, request, member, seat, cluster)
@@ -94,7 +94,7 @@ def _is_wanted_by_others(rotation: Rotation, job: str, seat: Seat) -> bool:
 def _has_turn(rotation: Rotation, request: PermitRequested, seat: Seat) -> bool:
     if rotation.state.group.quantum_us:
         return _is_front(request.job, seat)
-    return request.phase is PhaseKind.LOADING or _is_front(request.job, seat) or _everybody_waits(rotation, request)
+    return request.phase is LOADING or _is_front(request.job, seat) or _everybody_waits(rotation, request)
 
 
 def _is_front(job: str, seat: Seat) -> bool:
@@ -112,9 +112,7 @@ def _everybody_waits(rotation: Rotation, request: PermitRequested) -> bool:
     members, linked = rotation.rings.members, rotation.rings.linked(request.job)
     if linked & rotation.holding or linked & ~rotation.asking:
         return False
-    asking = [
-        one for one in rotation.state.waiting if members[one.job].bit & linked and one.phase is not PhaseKind.LOADING
-    ]
+    asking = [one for one in rotation.state.waiting if members[one.job].bit & linked and one.phase is not LOADING]
     return asking[0] is request and not any(_is_front(one.job, members[one.job].seat(one.pool)) for one in asking)
 
 
@@ -153,7 +151,7 @@ def _beside_tails(
 ) -> Iterator[AnyCommand]:
     """A rollout whose turn it is starts on the slots that tails do not keep, once the tails are off them."""
     permits = rotation.state.permits
-    kept = tails.kept_of(rotation.rings, permits, seat) if request.phase is PhaseKind.ROLLOUT else None
+    kept = tails.kept_of(rotation.rings.members.values(), seat) if request.phase is ROLLOUT else None
     if kept is None or not _is_front(request.job, seat):
         return
     free = seat.mask & ~kept
@@ -166,13 +164,15 @@ def _beside_tails(
 
 
 def _widen(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
-    """Slots that permits are to get later, and that are clean and in service, are theirs now."""
-    for permit in list(rotation.state.permits.values()):
-        grant, free = permit.grant, rotation.rings.mask(permit.grant.later) & ~rotation.held
-        if left := _left_by_others(rotation, grant.job, free):
+    """Slots that permits are promised, and that are clean and in service by now, are theirs."""
+    for member in rotation.rings.members.values():
+        if not (free := member.later & ~rotation.held):
+            continue
+        if left := _left_by_others(rotation, member.name, free):
             yield from _vacate(left, cluster)
             free &= ~rotation.rings.mask(slot for one in left for slot in one.grant.slots)
-        seat = rotation.rings.members[grant.job].seat(grant.pool)
-        slots = tuple(one for one in rotation.rings.slots(seat, free) if cluster.nodes_ready((one.node,)))
+        grant = rotation.state.permits[member.name].grant
+        slots = rotation.rings.slots(member.seat(grant.pool), free)
+        slots = tuple(slot for slot in slots if cluster.nodes_ready((slot.node,)))
         if slots:
             yield tails.widen(grant, slots)
