@@ -7,6 +7,8 @@ lies in the columns of a ``GroupTable``; a fold costs what its own group costs.
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
+import msgspec
+
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling.free_nodes import NodeCatalog, NodeClass
@@ -22,6 +24,8 @@ class ClusterIndex:
     """Nodes by class, groups as columns, host memory taken, and the queue in order.
 
     ``version`` rises with every change that a decision could see. ``free_bytes`` is the host memory left on each node.
+    ``looked_at`` is at which version a job in the queue was judged last, and which job was the first there then;
+    ``expected_start`` at which version the first in the queue was expected to start when.
     """
 
     def __init__(self) -> None:
@@ -33,6 +37,8 @@ class ClusterIndex:
         self._group_of: dict[str, str] = {}
         self._nodes_of: dict[str, tuple[str, ...]] = {}
         self._placed: dict[str, Placed] = {}
+        self.looked_at: dict[str, tuple[int, str]] = {}
+        self.expected_start: tuple[tuple[int, str], int] | None = None
         self._queue: list[_Turn] = []
         self._turn_of: dict[str, _Turn] = {}
 
@@ -87,6 +93,7 @@ class ClusterIndex:
         return other
 
     def _requeue(self, name: str, record: JobRecord | None) -> None:
+        self.looked_at.pop(name, None)
         before = self._turn_of.pop(name, None)
         if before is not None:
             del self._queue[bisect_left(self._queue, before)]
@@ -139,3 +146,10 @@ def index_of(state: ClusterState) -> ClusterIndex:
         known.refresh(state, changed)
         changed.clear()
     return known
+
+
+def trial_of(state: ClusterState) -> ClusterState:
+    """A state that can follow another course of events. It shares the jobs' records: replace them, never change one."""
+    trial = msgspec.structs.replace(state, jobs=dict(state.jobs), groups=dict(state.groups))
+    vars(trial)["index"] = index_of(state).copy()
+    return trial

@@ -1,6 +1,5 @@
 """Arrivals, groups and queue: which job is pinned where, and why the others wait."""
 
-import copy
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -11,12 +10,14 @@ from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
 from weaverl.scheduling.admission import Decision
-from weaverl.scheduling.index import index_of
+from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.policies import colocated, gavel, solo, weave_paper
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
 
 _UNKNOWN_LENGTH_US = 30 * 24 * 3600 * 1_000_000
 """How long a job is taken to run that does not say its iterations."""
+
+_NEVER = 1000 * _UNKNOWN_LENGTH_US
 
 
 _POLICIES: dict[str, Callable[[ClusterState, JobSpec], Decision]] = {
@@ -62,17 +63,22 @@ def choose(state: ClusterState, spec: JobSpec) -> Decision:
 def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
     """Admit what fits, in queue order; a job is told once why it waits. The caller folds each command at once.
 
-    A later job may pass the first that does not fit only if the first's expected start does not move.
+    A later job may pass the first that does not fit only if the first's expected start does not move. A job is looked
+    at again only if something has changed since, or another job is the first now.
     """
     first: JobRecord | None = None
     for name in index_of(state).queue():
-        record = state.jobs[name]
-        spec = planning_spec(record)
-        decision = choose(state, spec)
+        index, record = index_of(state), state.jobs[name]
+        seen = (index.version, first.spec.name if first else "")
+        if index.looked_at.get(name) == seen:
+            first = first or record
+            continue
+        decision = choose(state, planning_spec(record))
         if decision.chosen is not None and not (first and _delays(state, first, record, decision)):
             yield _admit(state, record, decision)
             yield from start_ranks(state, record)
             continue
+        index.looked_at[name] = seen
         first = first or record
         verdicts = decision.verdicts
         if decision.chosen is not None:
@@ -205,27 +211,50 @@ def _admit(state: ClusterState, record: JobRecord, decision: Decision) -> AdmitJ
 
 def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: Decision) -> bool:
     """Whether the placement of a later job would move the expected start of the first in the queue."""
-    candidate, slowdowns = decision.chosen, decision.slowdowns
-    assert candidate is not None and candidate.pin is not None
-    trial = copy.deepcopy(state)
-    record = trial.jobs[later.spec.name]
-    record.pin, record.group, record.admitted_at = candidate.pin, candidate.group.name, state.now
-    record.state = JobState.STARTING
-    for name, slowdown in slowdowns.items():
-        trial.jobs[name].predicted_slowdown = slowdown
+    candidate = decision.chosen
+    assert candidate is not None
+    start = _start_of_first(state, first)
+    trial = trial_of(state)
+    _change(
+        trial,
+        later.spec.name,
+        pin=candidate.pin,
+        group=candidate.group.name,
+        admitted_at=state.now,
+        state=JobState.STARTING,
+    )
+    for name, slowdown in decision.slowdowns.items():
+        _change(trial, name, predicted_slowdown=slowdown)
     fold_group(trial, candidate.group)
-    return _expected_start(trial, first) > _expected_start(copy.deepcopy(state), first)
+    return _expected_start(trial, first, start) > start
 
 
-def _expected_start(trial: ClusterState, first: JobRecord) -> int:
-    """When the job would fit, if the running jobs end as planned. Consumes the trial state."""
-    running = [record for record in trial.jobs.values() if record.pin is not None and record.live]
+def _start_of_first(state: ClusterState, first: JobRecord) -> int:
+    """When the first in the queue is expected to start as things are; looked up once for all jobs behind it."""
+    index = index_of(state)
+    key = (index.version, first.spec.name)
+    if index.expected_start is None or index.expected_start[0] != key:
+        index.expected_start = (key, _expected_start(trial_of(state), first, _NEVER))
+    return index.expected_start[1]
+
+
+def _expected_start(trial: ClusterState, first: JobRecord, latest: int) -> int:
+    """When the job would fit, if the running jobs end as planned; never, if not by the latest. Consumes the trial."""
+    running = [trial.jobs[name] for group in trial.groups.values() for name in group.members]
     for record in sorted(running, key=lambda r: (_expected_end(r), r.spec.name)):
+        if _expected_end(record) > latest:
+            break
         fold_group(trial, without_job(trial, record).group)
-        record.state = JobState.FINISHED
+        _change(trial, record.spec.name, state=JobState.FINISHED, pin=None, group=None)
         if choose(trial, planning_spec(first)).chosen is not None:
             return _expected_end(record)
-    return _UNKNOWN_LENGTH_US * 1000
+    return _NEVER
+
+
+def _change(trial: ClusterState, job: str, **fields: object) -> None:
+    """Change a record of a trial, which shares its records with the state."""
+    trial.jobs[job] = msgspec.structs.replace(trial.jobs[job], **fields)
+    trial.changed.jobs[job] = None
 
 
 def _expected_end(record: JobRecord) -> int:
