@@ -243,6 +243,8 @@ class Known:
     def _accept(self, _: AcceptJob, event: AnyEvent) -> None:
         assert isinstance(event, JobSubmitted)
         before = self.state.jobs.pop(event.spec.name, None)
+        if event.spec.name in self.state.ended:
+            self.state.ended.remove(event.spec.name)
         attempt = 1 if before is None else before.attempt + 1
         record = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile)
         self.state.jobs[event.spec.name] = record

@@ -136,6 +136,18 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
         case JobState.FINISHED | JobState.FAILED | JobState.CANCELLED:
             record.ended_at = state.now
             _unpin(record)
+            _forget_oldest(state, command.job)
+
+
+def _forget_oldest(state: ClusterState, ended: str) -> None:
+    """A job that has ended is remembered until enough others have."""
+    kept = state.parameters.ended_jobs_kept
+    if kept is not None:
+        state.ended.append(ended)
+        if len(state.ended) > kept:
+            oldest = state.ended.pop(0)
+            del state.jobs[oldest]
+            state.changed.jobs[oldest] = None
 
 
 def nodes_of(record: JobRecord) -> tuple[str, ...]:

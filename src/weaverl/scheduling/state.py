@@ -18,13 +18,18 @@ POLICIES = ("weave-paper", "weave", "solo", "colocated", "gavel")
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """Patience and policy. Microseconds. Raises ``UsageError`` on a policy that is not known."""
+    """Patience and policy. Microseconds. Raises ``UsageError`` on a policy that is not known.
+
+    ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
+    gets the next attempt's number.
+    """
 
     policy: str = "weave-paper"
     vacate_patience_us: int = 60_000_000
     turn_patience_us: int = 30_000_000
     node_patience_us: int = 60_000_000
     exit_patience_us: int = 30_000_000
+    ended_jobs_kept: int | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -145,7 +150,7 @@ class Changed:
 
 
 class ClusterState(msgspec.Struct, dict=True):
-    """Nodes, jobs and groups, in the order in which they came.
+    """Nodes, jobs and groups, in the order in which they came; ``ended`` are the jobs that will be forgotten, if any.
 
     Whoever changes one of them leaves its name in ``changed``.
     """
@@ -155,6 +160,7 @@ class ClusterState(msgspec.Struct, dict=True):
     nodes: dict[str, NodeRecord]
     jobs: dict[str, JobRecord] = {}
     groups: dict[str, Group] = {}
+    ended: list[str] = []
     epoch: int = 0
     tokens: int = 0
     groups_made: int = 0

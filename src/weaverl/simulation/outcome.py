@@ -1,5 +1,6 @@
 """What a simulated run came to, as it is printed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -73,7 +74,7 @@ def spread(values: Any, unit: float = 1.0) -> Spread | None:
 
 
 def outcome(
-    metrics: Metrics, costs: Costs, named: dict[str, Any], decision_ns: list[int] | None, audited: bool | None
+    metrics: Metrics, costs: Costs, named: dict[str, Any], decision_ns: Sequence[int] | None, audited: bool | None
 ) -> Outcome:
     """Sum a run up. ``named``: trace, policy, seed and parameters."""
     hours = (metrics.last_end - (metrics.first_admission or 0)) / 3600e6

@@ -56,7 +56,7 @@ def simulate_heard(
     metrics = Metrics(costs, runs, ended)
     supply = Supply(costs)
     cluster = empty_cluster(costs)
-    door = Scheduler(cluster, Parameters(policy=setup.policy))
+    door = Scheduler(cluster, Parameters(policy=setup.policy, ended_jobs_kept=0))
 
     def work_of(job: SimulatedJob) -> Work:
         return drawn_work(by_name[job.spec.name], costs, setup.seed)

@@ -35,6 +35,11 @@ class Tenants:
         self._weights: dict[str, tuple[str, float]] = {}
         self._groups: dict[str, tuple[int, float, list[tuple[str, float]]]] = {}
 
+    @property
+    def num_known(self) -> int:
+        """Jobs that are members of groups."""
+        return len(self._weights)
+
     def admitted(self, spec: JobSpec, work: Work) -> None:
         """A job will be a member of groups until it has left."""
         self._weights[spec.name] = (spec.tenant, self._usd_a_second_alone(spec, work))

@@ -5,6 +5,7 @@ restores the job's state if that is not on the slots, which is the whole price o
 so on to the last iteration.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -100,7 +101,7 @@ class World:
     ) -> None:
         self.engine = Engine()
         self.runs = runs
-        self.decision_ns: list[int] = []
+        self.decision_ns = array("q")
         self._handle = door.handle
         self._costs, self._supply, self._work_of = costs, supply, work_of
         self._hear = [listener.hear for listener in listeners]
