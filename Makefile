@@ -25,7 +25,7 @@ test: $(STAMP)  ## all fast tests
 	$(BIN)/python -m pytest
 
 test-slow: $(STAMP)  ## the slow and optional suites
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout 600
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -262,7 +262,7 @@ def test_a_demo_that_is_ended_in_the_middle_leaves_nothing(seen: str, signals: l
     directory = Path(tempfile.mkdtemp(prefix="wd-", dir=ROOT))
     child = demo(directory, directory / "out", quick="plain" in seen)
     try:
-        await_true(lambda: bool(list(directory.parent.glob(seen.replace("*", directory.name, 1)))), 90.0)
+        await_true(lambda: bool(list(directory.parent.glob(seen.replace("*", directory.name, 1)))), 300.0)
         (temporary,) = directory.glob("weaverl-demo-*")
         mark = f"{Home(temporary).instance}/"
         if seen.endswith(".log"):
