@@ -153,6 +153,9 @@ def reproduction():
             for jobs in (10, 100, 1000, 10_000, 100_000)
         ),
         excerpt=excerpt(),
-        parameters={"seed": 0},
+        parameters={"traces": "made up"},
+        machine={"cores": 2},
         quick=True,
+        confirmed=12,
+        refuted=(),
     )

@@ -86,12 +86,9 @@ def test_days_without_any_job_have_no_more_ticks_than_others():
 
 
 def test_a_gantt_shows_each_phase_on_each_of_its_nodes():
-    some = excerpt()
+    some = msgspec.structs.replace(excerpt(), minutes=10)
 
-    def paint(figure):
-        gantt_excerpt(figure, some.title, some.jobs, some.intervals, some.start_us, 10)
-
-    drawn = texts(paint)
+    drawn = texts(lambda figure: gantt_excerpt(figure, some))
     # The large job's second rollout is on two nodes, its training on one.
     assert drawn.count("large 1") == 3
     assert drawn.count("small 1") == 2

@@ -6,7 +6,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from weaverl.cli import advise, bench, cluster, daemons, estimate, jobs, measure, pictures, simulate, trace, whatif
+from weaverl.cli import (
+    advise,
+    bench,
+    cluster,
+    daemons,
+    estimate,
+    jobs,
+    measure,
+    pictures,
+    reproduce,
+    simulate,
+    trace,
+    whatif,
+)
 from weaverl.errors import ClusterError, UsageError
 from weaverl.version import VERSION
 
@@ -16,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (cluster, jobs, pictures, measure, estimate, advise, whatif, bench, simulate, trace, daemons):
+for module in (cluster, jobs, pictures, measure, estimate, advise, whatif, bench, simulate, reproduce, trace, daemons):
     module.register(app)
 
 

@@ -1,7 +1,8 @@
 """The report of `weaverl reproduce`: chapters, pictures, and the files that they are written to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,10 +12,7 @@ from weaverl.reports.reproduction_pictures import Pictures, draw_pictures
 from weaverl.simulation.reproduction.records import Reproduction, Result, Row
 
 TITLE = "WEAVE's evaluation, reproduced"
-_QUICK = (
-    " This is a quick run: one trace of each kind, every job's iterations and all arrivals cut to a tenth, fewer "
-    "values of each parameter. Cold starts weigh more in it than in a full run."
-)
+_QUICK = " This is a quick run: its jobs are short, so that totals are not those of two weeks."
 
 
 def write_report(found: Reproduction, folder: Path) -> None:
@@ -35,7 +33,7 @@ def _lead(found: Reproduction) -> str:
         "Every figure of WEAVE (OSDI 2026) beside ours. Ours come from weaverl's simulator, which drives the scheduler "
         "of the live cluster; no GPU was used. Where the set-up differs, the table says how."
     )
-    return lead + (_QUICK if found.quick else "")
+    return f"{lead} Traces: {found.parameters['traces']}." + (_QUICK if found.quick else "")
 
 
 def _figures(found: Reproduction) -> dict[str, object]:
@@ -49,6 +47,8 @@ def _figures(found: Reproduction) -> dict[str, object]:
         "mixes": found.mixes,
         "runs": [one.outcome for results in found.replay.values() for one in results],
         "parameters": found.parameters,
+        "machine": found.machine,
+        "audits": {"confirmed": found.confirmed, "refuted": found.refuted},
     }
 
 
@@ -69,8 +69,17 @@ def _chapters(found: Reproduction, pictures: Pictures) -> tuple[Chapter, ...]:
             points=tuple((f"{sweep.title} ({sweep.axis})", sweep.answer) for sweep in found.sweeps),
         ),
         Chapter(title="A woven group", pictures=(pictures.gantt,)),
-        Chapter(title="All runs of the replay", table=_runs(found)),
-        Chapter(title="Parameters", points=tuple((name, str(value)) for name, value in found.parameters.items())),
+        Chapter(title="All runs of the replay", paragraphs=(_audit(found),), table=_runs(found)),
+        Chapter(title="Parameters", table=_facts(found.parameters)),
+        Chapter(title="Machine", table=_facts(found.machine)),
+    )
+
+
+def _audit(found: Reproduction) -> str:
+    refuted = f"; it does not agree with {', '.join(found.refuted)}" if found.refuted else ""
+    return (
+        f"The auditor worked out the figures of {found.confirmed} simulated runs again, from trace and timeline alone, "
+        f"and agrees{refuted}."
     )
 
 
@@ -92,6 +101,10 @@ def _rows(rows: Sequence[Row]) -> Table:
 def _runs(found: Reproduction) -> Table:
     heads = ("policy", "trace", "$/hour", "dollars", "of bound", "SLO met", "peak GPUs", "bubbles", "jobs", "audited")
     return Table(heads, tuple(_run(one) for results in found.replay.values() for one in results))
+
+
+def _facts(facts: Mapping[str, Any]) -> Table:
+    return Table(("name", "value"), tuple((name, str(value)) for name, value in facts.items()))
 
 
 def _run(result: Result) -> tuple[str, ...]:

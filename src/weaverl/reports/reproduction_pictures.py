@@ -52,9 +52,7 @@ def draw_pictures(found: Reproduction, folder: Path) -> Pictures:
             "gantt",
             excerpt.title,
             (10, 3.4),
-            lambda figure: gantt_excerpt(
-                figure, excerpt.title, excerpt.jobs, excerpt.intervals, excerpt.start_us, excerpt.minutes
-            ),
+            lambda figure: gantt_excerpt(figure, excerpt),
         ),
         of_section={
             "two-week replay": _replay(found, save),

@@ -3,11 +3,12 @@ import pytest
 from weaverl.simulation.reproduction.mechanisms import cold_switches
 from weaverl.simulation.reproduction.runner import Runner
 from weaverl.simulation.reproduction.sharing import careless, careless_row, equal_cost_ratios, sharing, sharing_rows
+from weaverl.simulation.reproduction.tasks import run_task
 
 
 @pytest.fixture(scope="module")
 def runner():
-    with Runner(1, lambda study, done, total: None) as made:
+    with Runner(run_task, 1, lambda study, done, total: None) as made:
         yield made
 
 

@@ -1,3 +1,5 @@
+from math import nan
+
 from weaverl.simulation.reproduction.records import Point
 from weaverl.simulation.reproduction.sweeps import questions, where_it_pays
 
@@ -30,6 +32,14 @@ def test_a_stretch_in_the_middle_has_two_ends():
     assert answer == (
         "Against Solo-D it pays throughout (1.10x to 1.10x). "
         "Against veRL it starts to pay between 1 and 2, stops paying between 2 and 3 (1.00x to 1.20x)."
+    )
+
+
+def test_values_at_which_not_every_job_can_run_are_named_and_not_compared():
+    answer = where_it_pays(points((512, 1.1, nan), (1024, 1.3, 1.0), (2048, 1.3, 1.1)), " GiB")
+    assert answer == (
+        "Against Solo-D it pays throughout (1.10x to 1.30x). Against veRL it starts to pay between 1024 and 2048 GiB "
+        "(1.00x to 1.10x; at 512 GiB not every job can run)."
     )
 
 

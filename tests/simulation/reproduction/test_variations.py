@@ -6,6 +6,7 @@ from weaverl.simulation.fluid import solo_job_seconds
 from weaverl.simulation.reproduction.cases import mixes
 from weaverl.simulation.reproduction.variations import (
     every_nth,
+    first_jobs,
     shortened,
     side_by_side,
     with_phase_ratio,
@@ -50,6 +51,10 @@ def test_switch_times_scale_and_nothing_else():
     assert costs.rollout_switch_seconds == pytest.approx((2.7, 5.7))
     assert costs.training_switch_seconds == pytest.approx((12.3, 17.7))
     assert costs.cold_start_seconds == Costs().cold_start_seconds
+
+
+def test_the_first_jobs_are_those_that_arrive_first():
+    assert [job.job_id for job in first_jobs(MIX, 2).jobs] == ["a", "b"]
 
 
 def test_every_second_job_is_kept():

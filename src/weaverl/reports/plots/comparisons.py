@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS = "weave-paper"
-_TIMES = (1, 1.25, 1.5, 2, 3, 4, 6, 8, 16)
+_TIMES = (1, 1.5, 2, 3, 4, 6, 8, 12, 16)
 
 
 def overview(figure: "Figure", rows: Sequence[Row]) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weaverl.reports.palette import LIGHT
-from weaverl.reports.plots.canvas import MUTED, pale
+from weaverl.reports.plots.canvas import MUTED, finite, pale
 from weaverl.reports.plots.names import policy_colour
 from weaverl.simulation.reproduction.records import Sweep
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -20,20 +21,26 @@ _LINE_POINTS = 10.5
 
 
 def sensitivity_figure(figure: "Figure", sweeps: Sequence[Sweep]) -> None:
-    """A panel a parameter, all on one scale: cost of each alternative over weaving's; below 1 weaving costs more."""
-    rows = math.ceil(len(sweeps) / COLUMNS)
-    panels = figure.subplots(rows, COLUMNS, sharey=True, squeeze=False).ravel()
+    """A panel a parameter, a row on one scale: cost of each alternative over weaving's; below 1 weaving costs more."""
+    panels = figure.subplots(math.ceil(len(sweeps) / COLUMNS), COLUMNS, sharey="row", squeeze=False)
+    handles: dict[str, Artist] = {}
+    for number, row in enumerate(panels):
+        some = sweeps[number * COLUMNS : (number + 1) * COLUMNS]
+        low, high = _range(some)
+        for axes, sweep in zip(row, some, strict=False):
+            _panel(axes, sweep, low, high)
+            artists, names = axes.get_legend_handles_labels()
+            handles |= dict(zip(names, artists, strict=True))
+        for axes in row[len(some) :]:
+            axes.set_visible(False)
+        row[0].set_ylabel("cost over weaving's")
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4)
+
+
+def _range(sweeps: Sequence[Sweep]) -> tuple[float, float]:
     points = [point for sweep in sweeps for point in sweep.points]
-    ratios = [ratio for point in points for ratio in (point.solo_ratio, point.colocated_ratio)]
-    low, top = min(0.85, *(ratio * 0.97 for ratio in ratios)), max(ratios)
-    for axes, sweep in zip(panels, sweeps, strict=False):
-        _panel(axes, sweep, low, top * 1.06)
-    for axes in panels[len(sweeps) :]:
-        axes.set_visible(False)
-    for row in range(rows):
-        panels[row * COLUMNS].set_ylabel("cost over weaving's")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    ratios, _ = finite(ratio for point in points for ratio in (point.solo_ratio, point.colocated_ratio))
+    return min([0.85, *(ratio * 0.97 for ratio in ratios)]), max([1.15, *(ratio * 1.06 for ratio in ratios)])
 
 
 def _panel(axes: "Axes", sweep: Sweep, low: float, top: float) -> None:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from math import nan
 
 import msgspec
 from msgspec.structs import replace
@@ -24,8 +25,8 @@ class OverIdeal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """Ours over the ideal."""
-        return self.usd / self.ideal_usd
+        """Ours over the ideal; not a number where no moment could be planned."""
+        return self.usd / self.ideal_usd if self.ideal_usd else nan
 
 
 def over_ideal(result: Result, trace: Trace, planner: Planner, every_hours: float) -> OverIdeal:

@@ -112,7 +112,10 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the report shows. ``replay`` is by policy; ``mixes`` are cost ratios by mix and policy."""
+    """Everything that the report shows. ``replay`` is by policy; ``mixes`` are cost ratios by mix and policy.
+
+    ``confirmed`` runs are those that the auditor agrees with; ``refuted`` names the others.
+    """
 
     rows: tuple[Row, ...]
     replay: dict[str, tuple[Result, ...]]
@@ -122,4 +125,7 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[DecisionPoint, ...]
     excerpt: Excerpt
     parameters: dict[str, Any]
+    machine: dict[str, Any]
     quick: bool
+    confirmed: int
+    refuted: tuple[str, ...]

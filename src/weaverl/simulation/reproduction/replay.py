@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from weaverl.simulation.costs import Costs
 from weaverl.simulation.reproduction import published
 from weaverl.simulation.reproduction.records import Result, Row, Task
 from weaverl.simulation.reproduction.runner import Runner
@@ -20,9 +21,9 @@ Results = Mapping[str, Sequence[Result]]
 """By policy; the results of a policy in the order of the traces."""
 
 
-def replay(runner: Runner, traces: Sequence[Trace]) -> Results:
+def replay(runner: Runner, traces: Sequence[Trace], costs: Costs) -> Results:
     """Every policy on every trace."""
-    plan = [Task(study=STUDY, trace=trace, policy=policy) for policy in POLICIES for trace in traces]
+    plan = [Task(study=STUDY, trace=trace, policy=policy, costs=costs) for policy in POLICIES for trace in traces]
     results = iter(runner.results(plan))
     return {policy: [next(results) for _ in traces] for policy in POLICIES}
 

@@ -2,33 +2,48 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from types import TracebackType
 from typing import Self
 
 from weaverl.simulation.reproduction.records import Result, Task
-from weaverl.simulation.reproduction.tasks import run_task
 
 Progress = Callable[[str, int, int], None]
 """Called with a study, how many of its runs have ended, and how many there are."""
 
 
 class Runner:
-    """Runs simulations on ``workers`` processes; with one worker, in this one."""
+    """Makes runs with ``make`` on ``workers`` processes; with one worker, in this one.
 
-    def __init__(self, workers: int, progress: Progress) -> None:
-        self._pool = ProcessPoolExecutor(workers) if workers > 1 else None
+    ``confirmed`` counts the runs that the auditor agrees with, ``refuted`` names those that it does not.
+    """
+
+    def __init__(self, make: Callable[[Task], Result], workers: int, progress: Progress) -> None:
+        self._make = make
+        # Threads of this process, such as a progress bar's, do not survive a fork.
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn")) if workers > 1 else None
         self._progress = progress
+        self.confirmed = 0
+        self.refuted: list[str] = []
 
     def results(self, tasks: Sequence[Task]) -> list[Result]:
         """The results of the tasks, in their order."""
         found = []
         for task, result in zip(tasks, self._made(tasks), strict=True):
             found.append(result)
+            self._book(result)
             self._progress(task.study, len(found), len(tasks))
         return found
 
+    def _book(self, result: Result) -> None:
+        """Count what the auditor said; a run that nobody audited is in neither."""
+        outcome = result.outcome
+        self.confirmed += outcome.audited is True
+        if outcome.audited is False:
+            self.refuted.append(f"{outcome.trace}, {outcome.policy}")
+
     def _made(self, tasks: Sequence[Task]) -> Iterator[Result]:
-        return map(run_task, tasks) if self._pool is None else self._pool.map(run_task, tasks)
+        return map(self._make, tasks) if self._pool is None else self._pool.map(self._make, tasks)
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from weaverl.simulation.costs import Costs
 from weaverl.simulation.reproduction import published
 from weaverl.simulation.reproduction.ideal import OverIdeal, Planner, over_ideal
 from weaverl.simulation.reproduction.records import DecisionPoint, Drift, Result, Row, Task
@@ -14,10 +15,12 @@ from weaverl.simulation.traces.records import Trace
 STUDY = "scheduler"
 
 
-def philly_row(runner: Runner, traces: Sequence[Trace], planner: Planner, step: int, every_hours: float) -> Row:
+def philly_row(
+    runner: Runner, traces: Sequence[Trace], costs: Costs, planner: Planner, step: int, every_hours: float
+) -> Row:
     """Philly arrivals: SLOs with all of them, cost over the optimum with one in ``step``."""
     thin = [every_nth(trace, step) for trace in traces]
-    results = runner.results([Task(study=STUDY, trace=trace, policy=OURS) for trace in (*traces, *thin)])
+    results = runner.results([Task(study=STUDY, trace=trace, policy=OURS, costs=costs) for trace in (*traces, *thin)])
     whole, thinned = results[: len(traces)], results[len(traces) :]
     found = [over_ideal(result, trace, planner, every_hours) for result, trace in zip(thinned, thin, strict=True)]
     ratios = {result.outcome.trace: one.ratio for result, one in zip(thinned, found, strict=True)}
@@ -38,11 +41,16 @@ def philly_row(runner: Runner, traces: Sequence[Trace], planner: Planner, step: 
 
 
 def drifts(
-    runner: Runner, drifted: Mapping[str, Sequence[Trace]], planner: Planner, step: int, every_hours: float
+    runner: Runner,
+    drifted: Mapping[str, Sequence[Trace]],
+    costs: Costs,
+    planner: Planner,
+    step: int,
+    every_hours: float,
 ) -> tuple[tuple[Drift, ...], tuple[Row, ...]]:
     """Jobs whose rollouts drift, under a placement that stays."""
     tasks = [
-        Task(study="drift", trace=trace, policy=OURS)
+        Task(study="drift", trace=trace, policy=OURS, costs=costs)
         for traces in drifted.values()
         for whole in traces
         for trace in (whole, every_nth(whole, step))

@@ -17,8 +17,9 @@ NUM_SEEDS = 3
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """All traces; ``drifted`` by kind of drift."""
+    """All traces; ``drifted`` by kind of drift. ``origin`` says where they are from."""
 
+    origin: str
     production: tuple[Trace, ...]
     philly: tuple[Trace, ...]
     drifted: dict[str, tuple[Trace, ...]]
@@ -31,6 +32,7 @@ def generated(num_seeds: int = NUM_SEEDS) -> Sources:
         return tuple(generate(Order(preset=preset, seed=seed, drift=drift), Costs()) for seed in range(num_seeds))
 
     return Sources(
+        origin=f"weaverl's generator, presets {Preset.PRODUCTION} and {Preset.PHILLY_LIKE}, {num_seeds} seeds",
         production=made(Preset.PRODUCTION),
         philly=made(Preset.PHILLY_LIKE),
         drifted={kind: made(Preset.PRODUCTION, Drift(kind)) for kind in DRIFTS},
@@ -46,6 +48,7 @@ def from_folder(folder: Path) -> Sources:
     if not folder.is_dir():
         raise UsageError(f"--traces {folder} is not a folder; leave it out for generated traces")
     return Sources(
+        origin=f"files of {folder}",
         production=_read(folder, "production-[0-9]*-s*.csv", DRIFTS),
         philly=_read(folder, "philly-*-s*.csv"),
         drifted={kind: _read(folder, f"production-*-{kind}-s*.csv") for kind in DRIFTS},
@@ -59,6 +62,7 @@ def quick(sources: Sources, factor: float) -> Sources:
         return (shortened(traces[0], factor),)
 
     return Sources(
+        origin=f"{sources.origin}; the first of each kind, iterations, arrivals and cold starts over {factor:g}",
         production=short(sources.production),
         philly=short(sources.philly),
         drifted={kind: short(traces) for kind, traces in sources.drifted.items()},

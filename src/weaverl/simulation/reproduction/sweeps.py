@@ -1,6 +1,8 @@
 """How the savings depend on what the source leaves open: one parameter at a time, all else as in the protocol."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import isfinite, nan
 from statistics import fmean
 
 import msgspec
@@ -118,18 +120,18 @@ def _with_link(sharing: LinkSharing) -> Change:
     return lambda trace, costs, value: (trace, replace(costs, link_gbps=value, link_sharing=sharing))
 
 
-def sweeps(runner: Runner, asked: Sequence[Question], traces: Sequence[Trace]) -> tuple[Sweep, ...]:
-    """Make all runs of all questions, each on every trace."""
-    plan = list(_tasks(asked, traces))
+def sweeps(runner: Runner, asked: Sequence[Question], traces: Sequence[Trace], costs: Costs) -> tuple[Sweep, ...]:
+    """Make all runs of all questions, each on every trace; ``costs`` is what the questions change."""
+    plan = list(_tasks(asked, traces, costs))
     runs = iter(runner.results(plan))
     return tuple(_sweep(question, runs, len(traces)) for question in asked)
 
 
-def _tasks(asked: Sequence[Question], traces: Sequence[Trace]) -> Iterator[Task]:
+def _tasks(asked: Sequence[Question], traces: Sequence[Trace], standard: Costs) -> Iterator[Task]:
     for question in asked:
         for value in question.values:
             for trace in traces:
-                varied, costs = question.change(trace, Costs(), value)
+                varied, costs = question.change(trace, standard, value)
                 for policy in POLICIES:
                     yield Task(study=STUDY, trace=varied, policy=policy, costs=costs)
 
@@ -151,36 +153,42 @@ def _sweep(question: Question, runs: Iterator[Result], num_traces: int) -> Sweep
 
 
 def _point(value: float, triples: Sequence[dict[str, Result]]) -> Point:
-    def ratio(policy: str) -> float:
-        return fmean(triple[policy].outcome.usd / triple["weave-paper"].outcome.usd for triple in triples)
-
     return Point(
         value=value,
-        solo_ratio=ratio("solo"),
-        colocated_ratio=ratio("colocated"),
+        solo_ratio=fmean(_ratio(triple, "solo") for triple in triples),
+        colocated_ratio=fmean(_ratio(triple, "colocated") for triple in triples),
         slo_attainment=fmean(triple["weave-paper"].outcome.slo_attainment for triple in triples),
     )
+
+
+def _ratio(triple: dict[str, Result], policy: str) -> float:
+    """Dollars of a policy over ours for the same work; not a number where one of them could not run every job."""
+    other, ours = triple[policy].outcome, triple["weave-paper"].outcome
+    return other.usd / ours.usd if other.jobs_finished == ours.jobs_finished == ours.jobs else nan
 
 
 def where_it_pays(points: Sequence[Point], unit: str = "") -> str:
     """A sentence for each alternative: the stretch of the parameter where weaving costs less than it."""
     over = (
-        ("Solo-D", [point.solo_ratio for point in points]),
-        ("veRL", [point.colocated_ratio for point in points]),
+        ("Solo-D", [(point.value, point.solo_ratio) for point in points]),
+        ("veRL", [(point.value, point.colocated_ratio) for point in points]),
     )
-    values = [point.value for point in points]
-    return " ".join(f"Against {name} it {_stretch(values, ratios, unit)}." for name, ratios in over)
+    return " ".join(f"Against {name} it {_stretch(pairs, unit)}." for name, pairs in over)
 
 
-def _stretch(values: Sequence[float], ratios: Sequence[float], unit: str) -> str:
-    paying = [ratio >= WORTH for ratio in ratios]
-    edges = [place for place in range(1, len(paying)) if paying[place] != paying[place - 1]]
-    span = f"{min(ratios):.2f}x to {max(ratios):.2f}x"
-    if not edges:
-        return f"{'pays throughout' if paying[0] else 'does not pay'} ({span})"
-    changes = (
-        f"{'stops paying' if paying[place - 1] else 'starts to pay'} between {values[place - 1]:g} "
-        f"and {values[place]:g}{unit}"
-        for place in edges
-    )
-    return f"{', '.join(changes)} ({span})"
+def _stretch(pairs: Sequence[tuple[float, float]], unit: str) -> str:
+    known = [pair for pair in pairs if isfinite(pair[1])]
+    lost = ", ".join(f"{value:g}" for value, ratio in pairs if not isfinite(ratio))
+    left_out = f"; at {lost}{unit} not every job can run" if lost else ""
+    if not known:
+        return f"cannot be told{left_out}"
+    ratios = [ratio for _, ratio in known]
+    span = f"({min(ratios):.2f}x to {max(ratios):.2f}x{left_out})"
+    changes = [
+        f"{'stops paying' if one[1] >= WORTH else 'starts to pay'} between {one[0]:g} and {other[0]:g}{unit}"
+        for one, other in pairwise(known)
+        if (one[1] >= WORTH) != (other[1] >= WORTH)
+    ]
+    if not changes:
+        return f"{'pays throughout' if ratios[0] >= WORTH else 'does not pay'} {span}"
+    return f"{', '.join(changes)} {span}"

@@ -9,15 +9,24 @@ from weaverl.domain.jobs import ENDED
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.ownership import Ownership
 from weaverl.simulation.reproduction.records import CostStep, Life, Result, Task
-from weaverl.simulation.simulate import Setup, simulate_heard
+from weaverl.simulation.simulate import Finished, Setup, simulate_heard
 
 _HOUR_US = 3600e6
 
 
 def run_task(task: Task) -> Result:
-    """Make the run."""
+    """Make the run, without an audit."""
     watch = Watch(task.costs)
-    finished = simulate_heard(task.trace, Setup(policy=task.policy, seed=task.seed, costs=task.costs), [watch])
+    return result_of(task, watch, simulate_heard(task.trace, setup_of(task), [watch]))
+
+
+def setup_of(task: Task) -> Setup:
+    """How the task's trace is run."""
+    return Setup(policy=task.policy, seed=task.seed, costs=task.costs)
+
+
+def result_of(task: Task, watch: "Watch", finished: Finished) -> Result:
+    """What is kept of a run that has ended."""
     return Result(
         study=task.study,
         outcome=finished.outcome,

@@ -22,6 +22,11 @@ def shortened(trace: Trace, factor: float) -> Trace:
     return _changed(trace, f"{trace.name}/{factor:g}", shorter)
 
 
+def first_jobs(trace: Trace, num_jobs: int) -> Trace:
+    """The jobs that arrive first."""
+    return Trace(name=f"{trace.name}, {num_jobs} jobs", jobs=trace.jobs[:num_jobs])
+
+
 def side_by_side(trace: Trace, num_jobs: int, hours: float, costs: Costs) -> Trace:
     """The first jobs of a trace, a minute apart, each as long as ``hours`` alone: they all run at once."""
 
@@ -58,6 +63,12 @@ def with_slo(trace: Trace, slo: float) -> Trace:
 def every_nth(trace: Trace, step: int) -> Trace:
     """Each ``step``-th job, arrivals as they were: fewer jobs side by side."""
     return Trace(name=f"{trace.name}, one job in {step}", jobs=trace.jobs[::step])
+
+
+def with_short_starts(costs: Costs, factor: float) -> Costs:
+    """Cold starts for jobs that are that much shorter, so that they weigh as before."""
+    at_7b, at_70b = costs.cold_start_seconds
+    return replace(costs, cold_start_seconds=(at_7b / factor, at_70b / factor))
 
 
 def with_switch_times(costs: Costs, factor: float) -> Costs:
