@@ -15,7 +15,10 @@ HOUR_US = 3600e6
 
 
 class Faults:
-    """Strikes one of the targets that there are at the time; each fails once in ``mtbf_hours`` on average."""
+    """Strikes one of the targets that there are at the time; each fails once in ``mtbf_hours`` on average.
+
+    Without targets the clock stands still: a run in which nobody can run any more comes to its end.
+    """
 
     def __init__(
         self,

@@ -37,12 +37,14 @@ class Recorder:
         self.jobs: dict[str, RecordedJob] = {}
         self.spans: list[NodeSpan] = []
         self._numbers: dict[str, int] = {}
+        self._admitted_at: dict[str, int] = {}
         self._by_value: dict[tuple[Slot, ...], int] = {(): 0}
         self._by_identity: dict[int, int] = {}
         self._owned: dict[str, tuple[Group, dict[str, int]]] = {}
 
-    def admitted(self, run: Run) -> None:
+    def admitted(self, run: Run, now: int) -> None:
         """An attempt begins."""
+        self._admitted_at[run.name] = now
         self._numbers.setdefault(run.name, len(self._numbers))
         self.jobs.setdefault(run.name, RecordedJob(run.job.spec, {})).pins[run.attempt] = run.pin
 
@@ -62,8 +64,9 @@ class Recorder:
         self._row(run, CODES[PhaseKind.LOADING], run.iteration, (began, began, began, now), 0)
 
     def stopped(self, run: Run, now: int) -> None:
-        """An attempt is over, whatever it was in: a cold start of no length marks its end."""
-        self._row(run, CODES[PhaseKind.LOADING], run.iteration, (now, now, now, now), 0)
+        """An attempt is over: its cold start that came to nothing, or one of no length that marks the end."""
+        began = now if run.loaded else self._admitted_at[run.name]
+        self._row(run, CODES[PhaseKind.LOADING], run.iteration, (began, began, began, now), 0)
 
     def synced(self, run: Run, iteration: int, began: int, now: int) -> None:
         """A sync is over."""

@@ -113,7 +113,7 @@ class World:
         self._lost: set[str] = set()
         self._faults = (
             Faults(self.engine, costs.node_mtbf_hours, (seed, 1), self._nodes_that_work, self._lose),
-            Faults(self.engine, costs.job_mtbf_hours, (seed, 2), lambda: list(self.runs.values()), self._crash),
+            Faults(self.engine, costs.job_mtbf_hours, (seed, 2), self._jobs_that_run, self._crash),
         )
         self._reactions = self._table()
 
@@ -164,8 +164,6 @@ class World:
         commands = self._handle(event)
         self.decision_ns.append(perf_counter_ns() - started)
         self._carry_out(event, commands)
-        for faults in self._faults:
-            faults.go_on()
         self._next_arrival(jobs)
 
     def _report(self, nodes: Iterable[Node]) -> None:
@@ -178,7 +176,9 @@ class World:
         run = self.runs[command.job]
         run.admit(command, self._paces(command.pin))
         if self._recorder is not None:
-            self._recorder.admitted(run)
+            self._recorder.admitted(run, self.engine.now)
+        for faults in self._faults:
+            faults.go_on()
 
     def _paces(self, pin: Pin) -> dict[PhaseKind, float]:
         """How many times as long each phase takes on the GPUs that it got."""
@@ -230,7 +230,11 @@ class World:
         self._send(DeathConfirmed(at=self.engine.now, job=command.job, attempt=command.attempt, node=command.node))
 
     def _nodes_that_work(self) -> list[Node]:
-        return [node for node in self._supply.nodes if node.name not in self._lost] if self.runs else []
+        nodes = self._supply.nodes if self._jobs_that_run() else []
+        return [node for node in nodes if node.name not in self._lost]
+
+    def _jobs_that_run(self) -> list[Run]:
+        return [run for run in self.runs.values() if run.alive]
 
     def _lose(self, node: Node) -> None:
         for run in self.runs.values():
@@ -246,7 +250,7 @@ class World:
         self._report([node])
 
     def _crash(self, run: Run) -> None:
-        if not (run.alive and run.loaded):
+        if not run.loaded:
             return
         run.stop()
         self._send(ProcessExited(at=self.engine.now, rank=run.rank, node=run.home, exit_code=-9))

@@ -106,16 +106,16 @@ def _busy(table: Table, nodes: Mapping[str, Record]) -> dict[str, int]:
 def _slowdowns(table: Table) -> dict[str, float]:
     """Wall time of all attempts over the solo time of the iterations, by job.
 
-    The first attempt begins with its first request, later ones with their cold start; an iteration counts as run in
-    its last attempt.
+    The first attempt begins with the end of its cold start, later ones with its begin; each lasts to its last
+    interval, and where a fault ended it that is a cold start of no length. An iteration counts as run in its last
+    attempt.
     """
     wall: dict[str, int] = {}
     for rows in attempts(table):
-        name, attempt = table.jobs[table["job"][rows[0]]], table["attempt"][rows[0]]
-        begun = rows if attempt > 1 else rows[table["phase"][rows] != LOADING]
-        if len(begun):
-            span = table["ended_at"][rows].max() - table["requested_at"][begun].min()
-            wall[name] = wall.get(name, 0) + int(span)
+        name, is_first = table.jobs[table["job"][rows[0]]], table["attempt"][rows[0]] == 1
+        loading = rows[table["phase"][rows] == LOADING]
+        begin = table["ended_at" if is_first else "requested_at"][loading].min()
+        wall[name] = wall.get(name, 0) + int(table["ended_at"][rows].max() - begin)
     solo = _solo(table)
     return {name: wall[name] / solo[name] for name in wall if solo.get(name)}
 
