@@ -1,9 +1,12 @@
 """Judging all groups at once gives the decisions of judging one after the other, and the index follows every fold."""
 
+from collections.abc import Iterator
+from random import Random
+
 import msgspec
 import numpy as np
 from builders import GIB, cluster, node
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from weaverl.domain.cluster import PoolKind, SwitchCost
@@ -16,51 +19,43 @@ from weaverl.domain.events import (
     NodeLost,
 )
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
-from weaverl.scheduling.admission import first_admitted
+from weaverl.scheduling.admission import first_admitted, judge
 from weaverl.scheduling.group_table import MemberRow
 from weaverl.scheduling.index import ClusterIndex, index_of
 from weaverl.scheduling.policies import weave_paper
-from weaverl.scheduling.policies.one_by_one import candidates
+from weaverl.scheduling.policies.all_at_once import arrival_of
+from weaverl.scheduling.policies.group_search import Answer, judged_answers
+from weaverl.scheduling.policies.one_by_one import candidates, openable, with_opened
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Changed, ClusterState
 
-seconds = st.integers(1, 60).map(float)
-profiles = st.builds(
-    PhaseProfile,
-    rollout_max_seconds=seconds,
-    rollout_mean_seconds=st.just(1.0),
-    training_seconds=seconds,
-    sync_seconds=st.integers(0, 15).map(float),
-    other_seconds=st.integers(0, 5).map(float),
-    rollout_switch_seconds=st.none() | st.floats(0, 4),
-    training_switch_seconds=st.none() | st.floats(0, 4),
-)
-whole = st.sampled_from([(8, 8), (8, 8), (8, 8), (16, 8), (8, 16), (16, 16), (24, 8)])
-partial = st.sampled_from([(4, 8), (8, 2), (4, 4)])
+WHOLE = [(8, 8)] * 4 + [(16, 8), (8, 16), (16, 16), (24, 8)]
+PARTIAL = [(4, 8), (8, 2), (4, 4)]
 
 
-def specs(gpus: st.SearchStrategy[tuple[int, int]]) -> st.SearchStrategy[JobSpec]:
-    memory = st.sampled_from([20, 50, 100, 160])
-    return st.builds(
-        lambda profile, gpus, memory, slo: JobSpec(
-            name="",
-            roles=(Role(name="run", command=("true",)),),
-            rollout_gpus=gpus[0],
-            training_gpus=gpus[1],
-            host_memory=HostMemory(rollout_bytes=memory[0] * GIB, training_bytes=memory[1] * GIB),
-            slo=slo,
-            profile=profile,
-        ),
-        profiles,
-        gpus,
-        st.tuples(memory, memory),
-        st.sampled_from([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 6.0]),
+def random_spec(random: Random, name: str, share_of_whole: float) -> JobSpec:
+    """A job of some 50 seconds an iteration, mostly of small memory and a patient owner."""
+    rollout = random.randint(4, 45)
+    profile = PhaseProfile(
+        rollout_max_seconds=rollout,
+        rollout_mean_seconds=1.0,
+        training_seconds=random.randint(2, 50 - rollout),
+        sync_seconds=random.randint(0, 12),
+        other_seconds=random.choice([0, 0, 5, 40]),
+        rollout_switch_seconds=random.choice([None, 0.0, 1.25]),
+        training_switch_seconds=random.choice([None, 0.0, 2.5]),
     )
-
-
-arrivals = specs(whole | whole | partial)
-"""Mostly whole nodes; the others make their groups odd."""
-steps = st.lists(st.tuples(arrivals, st.integers(0, 5), st.booleans()), min_size=1, max_size=12)
+    gpus = random.choice(WHOLE if random.random() < share_of_whole else PARTIAL)
+    memory = [random.choice([10, 20, 40, 100]) * GIB for _ in range(2)]
+    return JobSpec(
+        name=name,
+        roles=(Role(name="run", command=("true",)),),
+        rollout_gpus=gpus[0],
+        training_gpus=gpus[1],
+        host_memory=HostMemory(rollout_bytes=memory[0], training_bytes=memory[1]),
+        slo=random.choice([1.0, 1.2, 1.5, 2.0, 3.0, 6.0]),
+        profile=profile,
+    )
 
 
 class Driver:
@@ -83,8 +78,8 @@ class Driver:
         self.scheduler.handle(msgspec.structs.replace(event, at=self.now))
 
     def end(self, name: str) -> None:
-        record = self.state.jobs[name]
-        if record.pin is None:
+        record = self.state.jobs.get(name)
+        if record is None or record.pin is None or record.ending is not None:
             return
         nodes = dict.fromkeys(record.pin.nodes(PoolKind.ROLLOUT) + record.pin.nodes(PoolKind.TRAINING))
         self.send(JobCancelled(job=name))
@@ -92,34 +87,51 @@ class Driver:
             self.send(DeathConfirmed(job=name, attempt=1, node=one))
 
 
-def in_words(decision: object) -> object:
-    """A decision as plain data."""
-    return msgspec.to_builtins(decision)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 5), steps, arrivals)
-def test_all_groups_at_once_are_judged_as_one_after_the_other(num_nodes: int, steps: list, probe: JobSpec):
+def histories(random: Random, num_nodes: int) -> Iterator[Driver]:
+    """A cluster after each of some arrivals, departures and a lost node."""
     driver = Driver(num_nodes)
-    for place, (spec, leaver, leaves) in enumerate(steps):
-        driver.send(JobSubmitted(spec=msgspec.structs.replace(spec, name=f"j{place}")))
-        if leaves and f"j{leaver}" in driver.state.jobs:
-            driver.end(f"j{leaver}")
-        asked = msgspec.structs.replace(probe, name="probe")
-        slow = first_admitted(driver.state, candidates(driver.state, asked), asked)
-        assert in_words(weave_paper.choose(driver.state, asked)) == in_words(slow)
+    share_of_whole = random.choice([1.0, 1.0, 0.85])
+    for place in range(random.randint(4, 14)):
+        driver.send(JobSubmitted(spec=random_spec(random, f"j{place}", share_of_whole)))
+        if random.random() < 0.3:
+            driver.end(f"j{random.randint(0, place)}")
+        if random.random() < 0.05:
+            driver.send(NodeLost(node=random.choice("rt") + "0"))
+        yield driver
+
+
+seeds = st.integers(0, 2**32).map(Random)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 4), steps, st.integers(0, 3))
-def test_the_index_that_followed_every_fold_is_the_one_made_anew(num_nodes: int, steps: list, lost: int):
-    driver = Driver(num_nodes)
-    for place, (spec, leaver, leaves) in enumerate(steps):
-        driver.send(JobSubmitted(spec=msgspec.structs.replace(spec, name=f"j{place}")))
-        if leaves and f"j{leaver}" in driver.state.jobs:
-            driver.end(f"j{leaver}")
-        if place == lost:
-            driver.send(NodeLost(node="t0"))
+@given(seeds, st.integers(1, 6))
+def test_all_groups_at_once_are_judged_as_one_after_the_other(random: Random, num_nodes: int):
+    for driver in histories(random, num_nodes):
+        asked = random_spec(random, "asked", 0.8)
+        slow = first_admitted(driver.state, candidates(driver.state, asked), asked)
+        assert weave_paper.choose(driver.state, asked) == slow
+        check_every_answer(driver.state, asked)
+
+
+def check_every_answer(state: ClusterState, asked: JobSpec) -> None:
+    """Each open group's answer is that of judging it by itself, whether one before it would take the job or not."""
+    arrival, table = arrival_of(state, asked), index_of(state).table
+    free = openable(state, asked)
+    for opened in range(0 if arrival is None else min(len(free), arrival.rollout_nodes) + 1):
+        rows = np.flatnonzero(table["open"])
+        for row, answer in zip(rows, judged_answers(table, rows, arrival, opened), strict=True):
+            group = state.groups[table.names[row]]
+            candidate = with_opened(state, asked, group, free[:opened], arrival.rollout_nodes - opened)
+            refused = judge(state, candidate, asked).refused
+            expected = Answer.NO_ROOM if candidate.pin is None else Answer.BREAKS_PROMISE if refused else Answer.TAKES
+            assert answer == expected
+            event(f"{expected.name} among {len(group.members)}")
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds, st.integers(1, 5))
+def test_the_index_that_followed_every_fold_is_the_one_made_anew(random: Random, num_nodes: int):
+    for driver in histories(random, num_nodes):
         followed, anew = index_of(driver.state), ClusterIndex()
         everything = Changed()
         everything.add_all(driver.state)

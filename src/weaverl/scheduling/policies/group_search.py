@@ -81,7 +81,7 @@ def takers(table: GroupTable, answers: NDArray[np.int8], arrival: Arrival, opene
         some = rows[at : at + size]
         regular = some[answers[some] == Answer.TAKES]
         if len(regular):
-            answers[regular] = _judge(table, regular, arrival, opened)
+            answers[regular] = judged_answers(table, regular, arrival, opened)
         yield from map(int, some[answers[some] >= Answer.TAKES])
         at, size = at + size, min(size * 4, _CHUNK)
 
@@ -103,7 +103,8 @@ def rounds_with(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) ->
     return [Round(*one) for one in zip(cycles_us(stacked), places, strict=True)]
 
 
-def _judge(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> NDArray[np.int8]:
+def judged_answers(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> NDArray[np.int8]:
+    """The answers of some open groups, for certain."""
     kept = arrival.rollout_nodes - opened
     memory = arrival.host_memory
     training = _pick(table, rows, "training", memory.training_bytes, arrival.training_nodes)
