@@ -401,6 +401,8 @@ def derived(scheduler: Scheduler) -> dict[str, dict[str, object]]:
     for name, rotation in scheduler._known.rotations.items():
         rings, members = rotation.rings, rotation.rings.members.values()
         sets = {"held": rotation.held, "later": rotation.later, "keeping": rotation.keeping}
+        sets["lingers"] = rotation.lingers
+        sets |= {f"{member.name} lingers": member.lingers for member in members}
         found[name] = {what: {slot for slot, bit in rings._bits.items() if bit & mask} for what, mask in sets.items()}
         jobs = {"holding": rotation.holding, "asking": rotation.asking}
         found[name] |= {what: {member.name for member in members if member.bit & bits} for what, bits in jobs.items()}

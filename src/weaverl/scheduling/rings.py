@@ -26,10 +26,11 @@ class Seat(msgspec.Struct, eq=False, frozen=True):
 
 
 class Member(msgspec.Struct, eq=False):
-    """A job of the group: its own bit, its seats, and the bits of slots of its permit.
+    """A job of the group: its own bit, its seats, and bits of slots.
 
-    ``holds``: those that it has now; ``later``: those that it is promised; ``keeps``: those that its tail would
-    keep, or does. ``ranks``: number of ranks of each role that is known to be registered whole.
+    ``holds``: those of its permit; ``later``: those that the permit is promised; ``keeps``: those that its tail keeps,
+    or would; ``lingers``: those that its state is on after a phase. ``ranks``: how many there are of each role that is
+    known to be registered whole.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Member(msgspec.Struct, eq=False):
     holds: int = 0
     later: int = 0
     keeps: int = 0
+    lingers: int = 0
     ranks: dict[str, int] = {}
 
     def seat(self, pool: PoolKind) -> Seat:

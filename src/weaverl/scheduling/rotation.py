@@ -19,14 +19,15 @@ from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lane, Lingering,
 class Rotation:
     """One group's permits and rings.
 
-    Derived from the state, as bits: the slots that are ``held``, those promised for ``later``, those that tails
-    are ``keeping`` or would keep; the jobs that are ``holding`` a permit and those that are ``asking`` for one.
+    Derived from the state, as bits: the slots that are ``held``, those promised for ``later``, those that tails are
+    ``keeping`` or would keep, and those that state ``lingers`` on; the jobs that are ``holding`` a permit and those
+    that are ``asking`` for one.
     """
 
     def __init__(self, state: RotationState, pins: Mapping[str, Pin]) -> None:
         self.state = state
         self.rings = Rings(state.lanes)
-        self.held = self.later = self.holding = self.asking = self.keeping = 0
+        self.held = self.later = self.keeping = self.lingers = self.holding = self.asking = 0
         self.regroup(state.group, pins)
 
     def regroup(self, group: Group, pins: Mapping[str, Pin]) -> None:
@@ -55,10 +56,12 @@ class Rotation:
         state.waiting = [one for one in state.waiting if one.job != grant.job or not _is_answered(one, grant)]
         state.permits[grant.job] = Permit(grant, list(range(grant.ranks)))
         seat = member.seat(grant.pool)
-        member.later = self.rings.mask(grant.later)
-        member.holds = seat.mask & ~member.later
+        member.holds = seat.mask
+        if grant.later:
+            member.later = self.rings.mask(grant.later)
+            member.holds &= ~member.later
+            self.later |= member.later
         self.held |= member.holds
-        self.later |= member.later
         self.holding |= member.bit
         self._count_asking()
         if state.group.quantum_us:
@@ -79,10 +82,9 @@ class Rotation:
             self._rank_moved(permit, rank)
         if permit.open_ranks:
             return None
-        self._give_back(permit)
-        self._forget_lingering(permit.grant)
-        if permit.dirty_ranks:
-            self.state.lingering.append(Lingering(permit.grant, permit.dirty_ranks))
+        held = self._give_back(permit)
+        if permit.dirty_ranks or self.lingers:
+            self._leave_lingering(permit, held)
         return permit
 
     def slot_vacated(self, event: SlotVacated) -> None:
@@ -92,6 +94,7 @@ class Rotation:
                 left.dirty_ranks = [rank for rank in left.dirty_ranks if rank != event.rank.rank]
                 if not left.dirty_ranks:
                     self.state.lingering.remove(left)
+                    self._recount()
 
     def vacating(self, command: VacateSlot) -> None:
         """Fold the demand to vacate."""
@@ -100,12 +103,16 @@ class Rotation:
                 left.vacating = True
 
     def tail_reached(self, event: TailReached) -> None:
-        """Fold that a rollout could go on on fewer slots."""
+        """Fold that a rollout could go on on fewer slots: a true part of those that it holds."""
         permit = self.state.permits.get(event.rank.job)
-        if permit is not None and tails.reached(permit, event):
-            member = self.rings.members[event.rank.job]
-            member.keeps, member.later = self.rings.mask(event.keep), 0
-            self._sum_up()
+        if permit is None or permit.tail is not None or permit.grant.token != event.token:
+            return
+        member, keeps = self.rings.members[event.rank.job], self.rings.mask(event.keep)
+        if permit.grant.phase is ROLLOUT and keeps and keeps | member.holds == member.holds != keeps:
+            tails.reached(permit, event)
+            self.later &= ~member.later
+            self.keeping |= keeps
+            member.keeps, member.later = keeps, 0
 
     def moving(self, command: MoveTail) -> None:
         """Fold the demand to move a tail."""
@@ -121,9 +128,10 @@ class Rotation:
         """Fold that a permit has got slots that it was promised."""
         tails.widened(self.state.permits[command.job], command)
         member, gained = self.rings.members[command.job], self.rings.mask(command.slots)
+        self.held |= gained
+        self.later &= ~gained
         member.holds |= gained
         member.later &= ~gained
-        self._sum_up()
 
     def last_turn_over(self, grant: GrantPermit) -> None:
         """Fold the end of a job's last phase in a pool: nobody needs to wait for it there, unless it asks again."""
@@ -191,48 +199,54 @@ class Rotation:
     def _rank_moved(self, permit: Permit, rank: int) -> None:
         if tails.rank_moved(permit, rank):
             member = self.rings.members[permit.grant.job]
+            self.held &= ~member.holds | member.keeps
             member.holds = member.keeps
-            self._sum_up()
 
-    def _give_back(self, permit: Permit) -> None:
+    def _give_back(self, permit: Permit) -> int:
+        """Fold the end of a permit; the bits of the slots that it held."""
         member = self.rings.members[permit.grant.job]
         del self.state.permits[permit.grant.job]
         self.held &= ~member.holds
+        self.later &= ~member.later
+        self.keeping &= ~member.keeps
         self.holding &= ~member.bit
-        member.holds = 0
-        if member.keeps or member.later:
-            member.keeps = member.later = 0
-            self._sum_up()
+        held, member.holds, member.later, member.keeps = member.holds, 0, 0, 0
+        return held
 
-    def _forget_lingering(self, grant: GrantPermit) -> None:
+    def _leave_lingering(self, permit: Permit, held: int) -> None:
         """What lingered from the job's earlier phase on the same slots is the same state, now under a newer token."""
-        if self.state.lingering:
-            everywhere = self.rings.members[grant.job].is_in_one_ring
+        grant, member = permit.grant, self.rings.members[permit.grant.job]
+        if member.lingers:
             self.state.lingering = [
                 left
                 for left in self.state.lingering
-                if left.grant.job != grant.job or (left.grant.pool is not grant.pool and not everywhere)
+                if left.grant.job != grant.job or (left.grant.pool is not grant.pool and not member.is_in_one_ring)
             ]
+        lingers = member.lingers & ~member.seat(grant.pool).mask
+        if permit.dirty_ranks:
+            self.state.lingering.append(Lingering(grant, permit.dirty_ranks))
+            lingers |= held
+        self.lingers = self.lingers & ~member.lingers | lingers
+        member.lingers = lingers
 
     def _recount(self) -> None:
-        """Work out anew what is derived from permits and requests."""
+        """Work out anew what is derived from permits and requests. No slot is in two permits, so no bit is."""
+        self.held = self.later = self.keeping = self.lingers = self.holding = 0
         for name, member in self.rings.members.items():
-            member.holds = member.later = member.keeps = 0
+            member.holds = member.later = member.keeps = member.lingers = 0
             permit = self.state.permits.get(name)
             if permit is not None:
                 member.holds, member.later = self.rings.mask(permit.grant.slots), self.rings.mask(permit.grant.later)
                 member.keeps = 0 if permit.tail is None else self.rings.mask(permit.tail.keep)
-        self._sum_up()
-        self._count_asking()
-
-    def _sum_up(self) -> None:
-        self.held = self.later = self.keeping = self.holding = 0
-        for member in self.rings.members.values():
+                self.holding |= member.bit
             self.held |= member.holds
             self.later |= member.later
             self.keeping |= member.keeps
-            if member.holds:
-                self.holding |= member.bit
+        for left in self.state.lingering:
+            if left.grant.job in self.rings.members:
+                self.rings.members[left.grant.job].lingers |= self.rings.mask(left.grant.slots)
+                self.lingers |= self.rings.members[left.grant.job].lingers
+        self._count_asking()
 
     def _count_asking(self) -> None:
         self.asking = 0

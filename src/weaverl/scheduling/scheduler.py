@@ -65,7 +65,8 @@ class Scheduler:
         if touched:
             known.touched = []
             for rotation in touched if len(touched) == 1 else dict.fromkeys(touched):
-                self._take_turns(rotation, event, commands)
+                if rotation.asking or rotation.later:
+                    self._take_turns(rotation, event, commands)
         return commands
 
     def replay(self, event: AnyEvent, commands: tuple[AnyCommand, ...]) -> None:

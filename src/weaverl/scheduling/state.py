@@ -187,7 +187,11 @@ class ClusterState(msgspec.Struct, dict=True):
 
     def nodes_ready(self, names: tuple[str, ...]) -> bool:
         """Whether the nodes' agents are there, in this epoch."""
-        return all([self.nodes[name].usable for name in names])
+        for name in names:
+            node = self.nodes[name]  # usable or not: asked at each grant, so without the call
+            if not node.ready or node.strangers:
+                return False
+        return True
 
     def registered_ranks(self, job: str, role: str) -> int | None:
         """Number of ranks of a job's role; None while one of them has yet to register."""

@@ -25,18 +25,14 @@ from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import GrantPermit, MoveTail, WidenPermit
 from weaverl.domain.events import TailReached
 from weaverl.scheduling.rings import Member, Rings, Seat
-from weaverl.scheduling.rotation_state import ROLLOUT, Permit, Tail
+from weaverl.scheduling.rotation_state import Permit, Tail
 
 
-def reached(permit: Permit, event: TailReached) -> bool:
-    """Fold the word that a tail is reached; whether it is news."""
-    if permit.tail is not None or permit.grant.token != event.token or permit.grant.phase is not ROLLOUT:
-        return False
-    if not event.keep or not set(event.keep) < set(permit.grant.slots):
-        return False
+def reached(permit: Permit, event: TailReached) -> None:
+    """Fold the word that a tail is reached: the permit is promised nothing more."""
     permit.tail = Tail(event.keep)
-    permit.grant = msgspec.structs.replace(permit.grant, later=())
-    return True
+    if permit.grant.later:
+        permit.grant = msgspec.structs.replace(permit.grant, later=())
 
 
 def told(permit: Permit) -> None:
@@ -59,7 +55,8 @@ def rank_moved(permit: Permit, rank: int) -> bool:
 
 def widened(permit: Permit, command: WidenPermit) -> None:
     """Fold that promised slots are the permit's now."""
-    later = tuple(slot for slot in permit.grant.later if slot not in command.slots)
+    gained = set(command.slots)
+    later = tuple(slot for slot in permit.grant.later if slot not in gained)
     permit.grant = msgspec.structs.replace(permit.grant, slots=permit.grant.slots + command.slots, later=later)
 
 

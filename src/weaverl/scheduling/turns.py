@@ -12,7 +12,6 @@ after the quantum has passed since the first grant of its turn and somebody else
 
 from collections.abc import Iterator
 
-from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import AnyCommand, GrantPermit, SetTimer, VacateSlot
 from weaverl.domain.events import PermitRequested, Token
 from weaverl.scheduling import tails
@@ -40,8 +39,8 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
             yield from _beside_tails(rotation, request, member, seat, cluster)
         elif not _has_turn(rotation, request, seat):
             yield from _watch_fronts(rotation, seat, cluster)
-        elif state.lingering and (left := _left_by_others(rotation, request.job, seat.mask)):
-            yield from _vacate(left, cluster)
+        elif rotation.lingers & ~member.lingers & seat.mask:
+            yield from _vacate(_left_by_others(rotation, request.job, seat.mask), cluster)
         else:
             yield _grant(rotation, request, member, seat, cluster)
 
@@ -62,9 +61,8 @@ def _grant(
     member: Member,
     seat: Seat,
     cluster: ClusterState,
-    later: tuple[Slot, ...] = (),
+    kept: int = 0,
 ) -> GrantPermit:
-    slots = tuple(slot for slot in seat.slots if slot not in later) if later else seat.slots
     return GrantPermit(
         job=request.job,
         attempt=request.attempt,
@@ -73,10 +71,10 @@ def _grant(
         phase=request.phase,
         pool=request.pool,
         iteration=request.iteration,
-        slots=slots,
+        slots=rotation.rings.slots(seat, seat.mask & ~kept),
         ranks=member.ranks[request.role],
         vacate=_is_wanted_by_others(rotation, request.job, seat),
-        later=later,
+        later=rotation.rings.slots(seat, kept) if kept else (),
     )
 
 
@@ -160,7 +158,7 @@ def _beside_tails(
     elif left := _left_by_others(rotation, request.job, free):
         yield from _vacate(left, cluster)
     else:
-        yield _grant(rotation, request, member, seat, cluster, rotation.rings.slots(seat, kept))
+        yield _grant(rotation, request, member, seat, cluster, kept)
 
 
 def _widen(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
