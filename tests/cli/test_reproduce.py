@@ -25,7 +25,7 @@ def test_a_file_in_the_report_s_place_is_left_alone(tmp_path):
 
 
 def test_decisions_are_measured_with_as_many_jobs_as_asked():
-    point = decide(10)
+    point = decide(10, arrivals=10)
     assert point.jobs == 10
     assert 0 < point.p50_ms <= point.p99_ms
 

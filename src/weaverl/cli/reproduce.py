@@ -59,12 +59,12 @@ def reproduce(
     raise typer.Exit(1 if reproduction.refuted else 0)
 
 
-def decide(jobs: int) -> "DecisionPoint":
-    """Time decisions with so many jobs running."""
+def decide(jobs: int, arrivals: int = ARRIVALS) -> "DecisionPoint":
+    """Time decisions with so many jobs running, on ``arrivals`` of each kind."""
     from weaverl.cli.bench_decision import measure_decisions
     from weaverl.simulation.reproduction.records import DecisionPoint
 
-    figures = measure_decisions(jobs, ARRIVALS, lambda admitted: None)
+    figures = measure_decisions(jobs, arrivals, lambda admitted: None)
     return DecisionPoint(jobs=figures.jobs, p50_ms=figures.p50_ms, p99_ms=figures.p99_ms)
 
 

@@ -10,6 +10,7 @@ from weaverl.reports.chapters import Chapter, Table, as_markdown, as_page
 from weaverl.reports.plots.names import policy_name
 from weaverl.reports.reproduction_pictures import Pictures, draw_pictures
 from weaverl.simulation.reproduction.records import Reproduction, Result, Row
+from weaverl.simulation.reproduction.reproduce import NOTES
 
 TITLE = "WEAVE's evaluation, reproduced"
 _QUICK = " This is a quick run: its jobs are short, so that totals are not those of two weeks."
@@ -56,14 +57,19 @@ def _chapters(found: Reproduction, pictures: Pictures) -> tuple[Chapter, ...]:
     return (
         Chapter(title="Published figures and ours", pictures=(pictures.overview,)),
         *(
-            Chapter(title=section.capitalize(), table=_rows(rows), pictures=pictures.of_section.get(section, ()))
+            Chapter(
+                title=section.capitalize(),
+                paragraphs=(NOTES[section],),
+                table=_rows(rows),
+                pictures=pictures.of_section.get(section, ()),
+            )
             for section, rows in _by_section(found.rows).items()
         ),
         Chapter(
             title="Where weaving stops paying",
             paragraphs=(
-                "One parameter at a time, all else as in the evaluation protocol. Weaving pays where it costs at least "
-                "2 % less than the cheaper of Solo-D and veRL.",
+                "One parameter at a time, all else as in the evaluation protocol, on shortened jobs. Weaving pays "
+                "against Solo-D or veRL where that costs at least 2 % more for the same work.",
             ),
             pictures=(pictures.sensitivity,),
             points=tuple((f"{sweep.title} ({sweep.axis})", sweep.answer) for sweep in found.sweeps),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from weaverl.reports.palette import text_on
 from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale
 from weaverl.reports.plots.names import policy_colour, policy_name
 from weaverl.simulation.reproduction.records import CostStep, Result
@@ -38,7 +39,7 @@ def cost_bars(figure: "Figure", runs: Results, published: Mapping[str, float]) -
     axes.set_xlim(0, axes.get_xlim()[1] * 1.2)
     _thousands(axes.xaxis)
     axes.set_xlabel("dollars an hour, first arrival to last end")
-    axes.set_title("Cost of two weeks, 200 jobs")
+    axes.set_title("Two-week replay, dollars an hour")
     figure.legend(loc="outside lower center", ncols=2)
 
 
@@ -55,12 +56,16 @@ def peak_bars(figure: "Figure", runs: Results, published: Mapping[str, tuple[int
                 continue
             peaks = [run.outcome.peak_gpus.training if pool else run.outcome.peak_gpus.rollout for run in some]
             axes.barh(place, fmean(peaks), height=0.62, color=policy_colour(policy))
-            edge = fmean(peaks)
             if policy in published:
                 _published_mark(axes, published[policy][pool], place)
-                edge = max(edge, published[policy][pool])
             axes.annotate(
-                f"{fmean(peaks):.0f}", (edge, place), (7, 0), textcoords="offset points", va="center", color=INK
+                f"{fmean(peaks):.0f}",
+                (0, place),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                weight="bold",
+                color=text_on(policy_colour(policy)),
             )
         axes.set_title(title)
         axes.set_xlabel("GPUs, mean over traces")

@@ -10,6 +10,7 @@ from weaverl.simulation.reproduction.replay import OURS
 from weaverl.simulation.reproduction.runner import Runner
 
 STUDY = "mechanisms"
+NOTE = "Small cases of our own in which one mechanism is on or off, and what a cost model says without a run."
 INSIDE_GBPS = 400.0
 """Bandwidth inside a cluster, published."""
 

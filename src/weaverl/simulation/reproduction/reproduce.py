@@ -46,6 +46,15 @@ QUICK = Sizes(
 )
 
 
+NOTES = {
+    replay.STUDY: replay.NOTE,
+    sharing.STUDY: sharing.NOTE,
+    mechanisms.STUDY: mechanisms.NOTE,
+    scheduler.STUDY: scheduler.NOTE,
+}
+"""What goes for all rows of a section."""
+
+
 def reproduce(sources: Sources, sizes: Sizes, runner: Runner, decide: Decide, machine: dict[str, Any]) -> Reproduction:
     """Make every run and sum it up."""
     costs = with_short_starts(Costs(), sizes.shortened)

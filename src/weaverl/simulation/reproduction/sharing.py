@@ -13,10 +13,11 @@ from weaverl.simulation.reproduction.runner import Runner
 from weaverl.simulation.traces.records import Trace
 
 STUDY = "sharing"
-_MIXES = (
+NOTE = (
     "The source gives kinds of mixes (time multiplexing, rollout-heavy, spatial), not phase times; ours are in "
-    "simulation/reproduction/cases.py. Work per dollar, the same work under each policy."
+    "simulation/reproduction/cases.py. Throughput at equal cost is work per dollar, for the same work."
 )
+_MIXES = "Phase times are ours."
 
 Results = Mapping[str, Mapping[str, Result]]
 """By mix, then by policy."""
