@@ -14,7 +14,7 @@ OURS = "weave-paper"
 POLICIES = ("solo", "colocated", "gavel", OURS)
 NOTE = (
     "The published trace is not public. Ours are synthetic with its published marginals (model sizes, response caps, "
-    "mean duration, SLO uniform on (1, 2)); phase times, iterations and arrivals are drawn. All of it is simulated, for "
+    "mean duration, SLO uniform on (1, 2)); phase times, iterations and arrivals are drawn. All is simulated, for "
     "every policy alike. The published algorithm, as we read it, plans at the response cap and never moves a job."
 )
 SYNTHETIC = "Synthetic traces, simulated."
