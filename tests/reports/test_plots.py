@@ -19,10 +19,6 @@ SIZE = (5.0, 3.0)
 POINTS = [DecisionPoint(jobs=10, p50_ms=0.1, p99_ms=0.2), DecisionPoint(jobs=1000, p50_ms=1.0, p99_ms=3.0)]
 
 
-def draw(folder, paint):
-    save_picture(folder, "picture", "a picture", SIZE, paint)
-
-
 def texts(paint):
     """All that is written in a figure; nothing is rendered, which would take a second each."""
     figure = Figure(figsize=SIZE)
@@ -31,9 +27,15 @@ def texts(paint):
 
 
 def test_equal_figures_are_equal_byte_for_byte(tmp_path):
+    def paint(figure):
+        axes = figure.add_subplot()
+        axes.plot([0, 1], marker="o", label="ours")
+        axes.fill_between([0, 1], [1, 2], hatch="/")
+        axes.legend()
+
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        draw(tmp_path / folder, lambda figure: decision_figure(figure, POINTS, (2000, 591.0)))
+        save_picture(tmp_path / folder, "picture", "a picture", (2.0, 1.5), paint)
     for name in ("picture.svg", "picture.png"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -41,7 +43,7 @@ def test_equal_figures_are_equal_byte_for_byte(tmp_path):
 def test_without_matplotlib_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"matplotlib is not installed.*pip install 'weaverl\[plots\]'"):
-        draw(tmp_path, lambda figure: None)
+        save_picture(tmp_path, "picture", "a picture", SIZE, lambda figure: None)
     assert list(tmp_path.iterdir()) == []
 
 
