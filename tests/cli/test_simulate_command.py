@@ -155,3 +155,12 @@ def test_a_link_that_is_not_known_and_no_node_at_all_are_refused():
         resolved_costs(None, False, "bus", None)
     with pytest.raises(UsageError, match="--max-nodes is 0"):
         resolved_costs(None, False, "per_node", 0)
+
+
+def test_rollouts_can_be_made_to_drift(path):
+    calm, grown = (figures("simulate", path, "--policy", "solo", "--no-random", *more) for more in ([], ["--drift", 3]))
+    assert grown["trace"] == "few, drift 3"
+    assert grown["usd"] > calm["usd"] * 1.3
+    assert grown["audited"] is True
+    result = call("simulate", path, "--drift", 0)
+    assert result.exit_code == 1 and "--drift is 0.0" in str(result.exception)

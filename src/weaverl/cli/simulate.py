@@ -30,6 +30,10 @@ TraceName = Annotated[
 TraceNames = Annotated[list[str], typer.Argument(metavar="TRACE...", help="Trace files, or names in traces/.")]
 Seed = Annotated[int, typer.Option(help="Seed of the rollout times: the same for every policy.")]
 NoRandom = Annotated[bool, typer.Option("--no-random", help="Every rollout takes its mean.")]
+Drift = Annotated[
+    float | None,
+    typer.Option(metavar="FACTOR", help="Rollouts grow to this factor over each job, not as in the trace."),
+]
 NoTail = Annotated[bool, typer.Option("--no-tail-migration", help="Rollouts hold all their devices to their end.")]
 Sharing = Annotated[str, typer.Option(metavar="per_node|shared", help="The slow link: for each pair of nodes, or one.")]
 MaxNodes = Annotated[int | None, typer.Option(help="Nodes in each pool; without it as many as are needed.")]
@@ -62,6 +66,7 @@ def simulate(
     policy: Annotated[str, typer.Option(help="solo, colocated, gavel, weave-paper, weave or optimal.")] = "weave-paper",
     seed: Seed = 0,
     no_random: NoRandom = False,
+    drift: Drift = None,
     no_tail_migration: NoTail = False,
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
@@ -94,7 +99,7 @@ def simulate(
     assert trace is not None
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
-    outcome = run_audited(load_trace(trace), setup, audit, timeline)
+    outcome = run_audited(load_trace(trace, drift), setup, audit, timeline)
     emit(msgspec.to_builtins(outcome), as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
     raise typer.Exit(complain_of_missing(outcome))
 
@@ -117,6 +122,7 @@ def compare(
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "solo,colocated,gavel,weave-paper",
     seed: Seed = 0,
     no_random: NoRandom = False,
+    drift: Drift = None,
     no_tail_migration: NoTail = False,
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
@@ -140,7 +146,7 @@ def compare(
     setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
     outcomes = [
         run_audited(trace, msgspec.structs.replace(setup, policy=policy), audit)
-        for trace in [load_trace(name) for name in traces]
+        for trace in [load_trace(name, drift) for name in traces]
         for policy in dict.fromkeys((*names, *BASELINES))
     ]
     results = [one for one in outcomes if one.policy in names]
@@ -206,8 +212,10 @@ def resolved_costs(
         raise UsageError(f"a parameter cannot be taken: {error}; see `parameters` of a run's --json") from None
 
 
-def load_trace(name: str) -> "Trace":
-    """A trace by its path, or by the name of a file in a folder of traces."""
+def load_trace(name: str, drift: float | None = None) -> "Trace":
+    """A trace by its path, or by the name of a file in a folder of traces; with ``drift`` its rollouts grow so."""
+    import msgspec
+
     from weaverl.simulation.traces.read import read_trace
 
     path = Path(name)
@@ -216,7 +224,13 @@ def load_trace(name: str) -> "Trace":
             folder / file for folder in TRACE_FOLDERS for file in (name, f"{name}.csv") if (folder / file).is_file()
         ]
         path = found[0] if found else path
-    return read_trace(path)
+    trace = read_trace(path)
+    if drift is None:
+        return trace
+    if not 0 < drift < float("inf"):
+        raise UsageError(f"--drift is {drift}: give a factor above 0, such as 1.5")
+    jobs = tuple(msgspec.structs.replace(job, rollout_growth=drift) for job in trace.jobs)
+    return msgspec.structs.replace(trace, name=f"{trace.name}, drift {drift:g}", jobs=jobs)
 
 
 @contextmanager
