@@ -17,7 +17,7 @@ class GrpoConfig:
     num_kv_heads: int = 2
     head_dim: int = 48
 
-    num_prompts: int = 64
+    num_prompts: int = 32
     group_size: int = 16
     """Responses to each prompt; their rewards are normalised against one another."""
     response_length: int = 12
@@ -48,9 +48,9 @@ class GrpoConfig:
 
 PRESETS = {
     "balanced": GrpoConfig(),
-    "rollout_heavy": GrpoConfig(num_prompts=40, max_running_sequences=14),
-    "training_heavy": GrpoConfig(num_prompts=40, max_running_sequences=40, epochs=2, learning_rate=3e-4),
-    "small": GrpoConfig(num_prompts=28),
+    "rollout_heavy": GrpoConfig(num_prompts=20, max_running_sequences=14),
+    "training_heavy": GrpoConfig(num_prompts=20, max_running_sequences=40, epochs=2, learning_rate=3e-4),
+    "small": GrpoConfig(num_prompts=14),
     "tiny": GrpoConfig(
         iterations=4,
         hidden_size=32,
