@@ -20,7 +20,7 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
 from weaverl.scheduling.admission import first_admitted, judge
-from weaverl.scheduling.group_table import MemberRow
+from weaverl.scheduling.group_table import GONE, OPEN, MemberRow
 from weaverl.scheduling.index import ClusterIndex, index_of
 from weaverl.scheduling.policies import weave_paper
 from weaverl.scheduling.policies.all_at_once import arrival_of
@@ -117,11 +117,11 @@ def check_every_answer(state: ClusterState, asked: JobSpec) -> None:
     """Each open group's answer is that of judging it by itself, whether one before it would take the job or not."""
     arrival, table = arrival_of(state, asked), index_of(state).table
     free = openable(state, asked)
-    for opened in range(0 if arrival is None else min(len(free), arrival.rollout_nodes) + 1):
-        rows = np.flatnonzero(table["open"])
+    for opened in range(0 if arrival is None else min(len(free), arrival.num_nodes[0]) + 1):
+        rows = np.flatnonzero(table["standing"] == OPEN)
         for row, answer in zip(rows, judged_answers(table, rows, arrival, opened), strict=True):
             group = state.groups[table.names[row]]
-            candidate = with_opened(state, asked, group, free[:opened], arrival.rollout_nodes - opened)
+            candidate = with_opened(state, asked, group, free[:opened], arrival.num_nodes[0] - opened)
             refused = judge(state, candidate, asked).refused
             expected = Answer.NO_ROOM if candidate.pin is None else Answer.BREAKS_PROMISE if refused else Answer.TAKES
             assert answer == expected
@@ -150,14 +150,15 @@ def rows(index: ClusterIndex) -> dict[str, object]:
     """The table's rows by group, without padding."""
     table = index.table
     found = {}
-    for row in np.flatnonzero(table["alive"]):
+    for row in np.flatnonzero(table["standing"] != GONE):
         size = int(table["num_members"][row])
         found[table.names[row]] = (
             table.closed[row],
-            bool(table["odd"][row]),
-            [table[name][:size, row].tolist() for name in MemberRow._fields],
-            [table[f"{pool}_pair"][:size, :size, row].tolist() for pool in PoolKind],
-            [column[column >= 0].tolist() for column in (table[f"{pool}_free_bytes"][:, row] for pool in PoolKind)],
-            [int(table[name][row]) for name in ("num_parts", "least_allowed_us", "longest_us", "most_rollout_free")],
+            int(table["standing"][row]),
+            [table[name][..., :size, row].tolist() for name in MemberRow._fields],
+            table["pair"][:, :size, :size, row].tolist(),
+            [column[column >= 0].tolist() for column in table["free_bytes"][..., row]],
+            table["most_free"][:, row].tolist(),
+            [int(table[name][row]) for name in ("num_parts", "least_allowed_us", "longest_us")],
         )
     return found

@@ -168,7 +168,7 @@ def stack(several: list[list[Member]]) -> StackedRounds:
                 body = (one.durations.rollout_us, one.durations.training_us)[pool]
                 switch = (one.switches.rollout_us, one.switches.training_us)[pool]
                 times[pool, place, group] = body + (switch if near else 0)
-    return StackedRounds(*times, *gaps, judged)
+    return StackedRounds(times[:2], times[2], gaps, judged)
 
 
 lengths = st.tuples(st.integers(1, 20), st.integers(1, 20))

@@ -21,6 +21,7 @@ from weaverl.domain.events import (
     RankRegistered,
 )
 from weaverl.domain.jobs import JobSpec, JobState
+from weaverl.scheduling.group_table import GONE
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.policies.all_at_once import arrival_of
@@ -126,7 +127,7 @@ class _Bench:
         answers = first_answers(table, arrival, 0)
         for _ in takers(table, answers, arrival, 0):
             pass
-        others = np.flatnonzero(table["alive"] & (answers != wanted))
+        others = np.flatnonzero((table["standing"] != GONE) & (answers != wanted))
         assert not len(others), f"{len(others)} groups answer {spec.name} otherwise than {wanted.name}"
 
     def _take_back(self, name: str) -> None:

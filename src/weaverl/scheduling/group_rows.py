@@ -81,37 +81,30 @@ def describe(group: Group, members: Sequence[Placed], closed: str, free_bytes: M
     parts = _parts(list(zip(rollout.uses, training.uses, strict=True)))
     rows = tuple(
         MemberRow(
-            one.durations.rollout_us,
-            one.durations.training_us,
+            (one.durations.rollout_us, one.durations.training_us),
+            (one.switches.rollout_us, one.switches.training_us),
             one.durations.sync_us + one.durations.other_us,
-            one.switches.rollout_us,
-            one.switches.training_us,
             one.allowed_us,
-            rollout.uses[place],
-            training.uses[place],
-            rollout.is_shared[place],
-            training.is_shared[place],
+            (rollout.uses[place], training.uses[place]),
+            (rollout.is_shared[place], training.is_shared[place]),
             parts[place],
         )
         for place, one in enumerate(members)
     )
-    loads = (
-        rollout.loads([row.rollout_us + row.rollout_switch_us * row.rollout_shared for row in rows]),
-        training.loads([row.training_us + row.training_switch_us * row.training_shared for row in rows]),
-    )
+    loads = [pool.loads([_held_us(row, place) for row in rows]) for place, pool in enumerate((rollout, training))]
     if min(loads[0] + loads[1]) <= 0:
         return GroupRow(odd=True)
     if max(loads[0] + loads[1]) >= max(one.durations.solo_us for one in members):
         return GroupRow(SATURATED)
-    return GroupRow(
-        members=rows,
-        rollout_nodes=tuple(
-            NodeRow(load, free_bytes[node]) for node, load in zip(rollout.names, loads[0], strict=True)
-        ),
-        training_nodes=tuple(
-            NodeRow(load, free_bytes[node]) for node, load in zip(training.names, loads[1], strict=True)
-        ),
-    )
+    nodes = [
+        tuple(NodeRow(load, free_bytes[name]) for name, load in zip(pool.names, loads_of_pool, strict=True))
+        for pool, loads_of_pool in zip((rollout, training), loads, strict=True)
+    ]
+    return GroupRow(members=rows, nodes=(nodes[0], nodes[1]))
+
+
+def _held_us(row: MemberRow, pool: int) -> int:
+    return row.body_us[pool] + (row.switch_us[pool] if row.shared[pool] else 0)
 
 
 class _Pool:

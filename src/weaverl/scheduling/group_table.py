@@ -13,29 +13,32 @@ from numpy.typing import NDArray
 FULL = 2**60
 """The load of a node that is not there or may not be used, and the budget of a member that is not there."""
 
+GONE, CLOSED, OPEN, ODD = 0, 1, 2, 5
+"""How a row stands. These are also the answers of groups that refuse everybody, have no room, or are to be asked."""
+
 NO_PART = 63
 """The part of a member that is not there."""
 
 _ROWS = 64
 
 
-class MemberRow(NamedTuple):
-    """One member. Times in microseconds; ``*_use`` has a bit for each of the group's nodes, by name.
+Both = tuple[int, int]
+"""A number for the rollout and one for the training pool."""
 
-    ``*_shared``: whether it pays switches there. ``part`` numbers the sets of members that share nodes, also through
+
+class MemberRow(NamedTuple):
+    """One member. Times in microseconds; ``use`` has a bit for each of the group's nodes of a pool, by name.
+
+    ``shared``: whether it pays switches there. ``part`` numbers the sets of members that share nodes, also through
     others; ``allowed_us`` is the longest round that keeps the member's promise.
     """
 
-    rollout_us: int
-    training_us: int
+    body_us: Both
+    switch_us: Both
     rest_us: int
-    rollout_switch_us: int
-    training_switch_us: int
     allowed_us: int
-    rollout_use: int
-    training_use: int
-    rollout_shared: bool
-    training_shared: bool
+    use: Both
+    shared: tuple[bool, bool]
     part: int
 
 
@@ -52,32 +55,31 @@ class GroupRow(NamedTuple):
     closed: str = ""
     odd: bool = False
     members: tuple[MemberRow, ...] = ()
-    rollout_nodes: tuple[NodeRow, ...] = ()
-    training_nodes: tuple[NodeRow, ...] = ()
+    nodes: tuple[tuple[NodeRow, ...], tuple[NodeRow, ...]] = ((), ())
 
 
-_BY_ROW = (
-    *("alive", "open", "odd", "num_members", "num_parts", "least_allowed_us", "longest_us"),
-    *("most_rollout_free", "most_training_free"),
-)
-_BY_PAIR = ("rollout_pair", "training_pair")
-_BY_NODE = ("rollout_load_us", "rollout_free_bytes", "training_load_us", "training_free_bytes")
-_PADDING: dict[str, int | bool] = {
-    **dict.fromkeys(MemberRow._fields, 0),
-    **dict.fromkeys(("alive", "open", "odd", "rollout_shared", "training_shared", *_BY_PAIR), False),
-    **dict.fromkeys(("allowed_us", "rollout_load_us", "training_load_us"), FULL),
-    **dict.fromkeys(("rollout_free_bytes", "training_free_bytes"), -1),
-    "part": NO_PART,
+_SHAPES: dict[str, tuple[str, int | bool]] = {
+    **dict.fromkeys(("standing", "num_members", "num_parts", "longest_us"), ("", 0)),
+    "least_allowed_us": ("", FULL),
+    "most_free": ("pool", -1),
+    **dict.fromkeys(("body_us", "switch_us", "use"), ("pool member", 0)),
+    "shared": ("pool member", False),
+    "rest_us": ("member", 0),
+    "allowed_us": ("member", FULL),
+    "part": ("member", NO_PART),
+    "pair": ("pool member member", False),
+    "load_us": ("pool node", FULL),
+    "free_bytes": ("pool node", -1),
 }
+"""The axes of each column before the rows, and what stands where nothing is."""
 
 
 class GroupTable:
-    """The rows. Columns are ``open``, ``odd``, ``alive`` and those of ``_PADDING``.
+    """The rows. ``standing`` is one of ``GONE``, ``CLOSED``, ``OPEN`` and ``ODD``; only open groups have all columns.
 
-    Named after the fields of ``MemberRow`` (members, rows); ``*_pair`` (members, members, rows) where two share a node
-    of a pool; ``*_load_us`` and ``*_free_bytes`` (nodes, rows). ``least_allowed_us`` and ``longest_us`` are over all
-    members of a group that is one part, and say nothing of one that is several. ``most_*_free`` is the host memory
-    left on the group's emptiest node.
+    Columns bear the names of the fields of ``MemberRow`` and ``NodeRow``, with the axes of ``_SHAPES``; ``pair`` is
+    where two members share a node of a pool. ``least_allowed_us`` and ``longest_us`` are over all members of a group
+    that is one part, and say nothing of one that is several. ``most_free`` is the host memory of the emptiest node.
     """
 
     def __init__(self) -> None:
@@ -85,7 +87,7 @@ class GroupTable:
         self.closed: list[str] = []
         self._row_of: dict[str, int] = {}
         self._columns: dict[str, NDArray[Any]] = {}
-        self._allocate(_ROWS, members=2, nodes=1)
+        self._allocate({"": _ROWS, "member": 2, "node": 1})
 
     def __len__(self) -> int:
         """Rows in use, those of dropped groups included."""
@@ -98,26 +100,25 @@ class GroupTable:
     def put(self, name: str, group: GroupRow) -> None:
         """Write a group as it is now; a new one gets the last row."""
         row = self._row_of.get(name)
-        self._make_room(row is None, len(group.members), max(len(group.rollout_nodes), len(group.training_nodes)))
+        self._make_room(row is None, len(group.members), max(map(len, group.nodes)))
         if row is None:
             row = self._row_of[name] = len(self.names)
             self.names.append(name)
             self.closed.append("")
         self.closed[row] = group.closed
         columns = self._columns
-        columns["alive"][row], columns["odd"][row] = True, group.odd
-        columns["open"][row] = not group.closed and not group.odd
+        columns["standing"][row] = CLOSED if group.closed else ODD if group.odd else OPEN
         self._write_members(row, group.members)
-        self._write_nodes(row, "rollout", group.rollout_nodes)
-        self._write_nodes(row, "training", group.training_nodes)
+        for pool, nodes in enumerate(group.nodes):
+            self._write_nodes(row, pool, nodes)
 
     def drop(self, name: str) -> None:
         """Forget a group; rows of dropped groups go when they are the most."""
         row = self._row_of.pop(name, None)
         if row is None:
             return
-        for column in ("alive", "odd", "open"):
-            self._columns[column][row] = False
+        self._columns["standing"][row] = GONE
+        self._columns["most_free"][:, row] = -1
         if len(self.names) > _ROWS and len(self._row_of) < len(self.names) // 2:
             self._compact()
 
@@ -125,6 +126,7 @@ class GroupTable:
         """A table that can be changed without changing this one."""
         other = GroupTable()
         other.names, other.closed, other._row_of = self.names[:], self.closed[:], dict(self._row_of)
+        other._sizes = dict(self._sizes)
         other._columns = {name: column.copy() for name, column in self._columns.items()}
         return other
 
@@ -132,46 +134,35 @@ class GroupTable:
         columns, num_members = self._columns, len(members)
         columns["num_members"][row] = num_members
         for name, values in zip(MemberRow._fields, zip(*members, strict=True), strict=False):
-            columns[name][:num_members, row] = values
+            columns[name][..., :num_members, row] = np.array(values).T
         for name in MemberRow._fields:
-            columns[name][num_members:, row] = _PADDING[name]
-        for pair, uses in (
-            ("rollout_pair", [m.rollout_use for m in members]),
-            ("training_pair", [m.training_use for m in members]),
-        ):
-            columns[pair][..., row] = False
-            columns[pair][:num_members, :num_members, row] = _sharing(uses)
+            columns[name][..., num_members:, row] = _SHAPES[name][1]
+        columns["pair"][..., row] = False
+        if members:
+            columns["pair"][:, :num_members, :num_members, row] = _sharing(members)
         columns["num_parts"][row] = len({member.part for member in members})
         columns["least_allowed_us"][row] = min((member.allowed_us for member in members), default=FULL)
         columns["longest_us"][row] = max((_chain_us(member) for member in members), default=0)
 
-    def _write_nodes(self, row: int, pool: str, nodes: tuple[NodeRow, ...]) -> None:
-        load, free = self._columns[f"{pool}_load_us"], self._columns[f"{pool}_free_bytes"]
+    def _write_nodes(self, row: int, pool: int, nodes: tuple[NodeRow, ...]) -> None:
+        load, free = self._columns["load_us"][pool], self._columns["free_bytes"][pool]
         load[: len(nodes), row] = [node.load_us for node in nodes]
         free[: len(nodes), row] = [node.free_bytes for node in nodes]
         load[len(nodes) :, row], free[len(nodes) :, row] = FULL, -1
-        self._columns[f"most_{pool}_free"][row] = max((node.free_bytes for node in nodes), default=-1)
+        self._columns["most_free"][pool, row] = max((node.free_bytes for node in nodes), default=-1)
 
     def _make_room(self, is_new: bool, num_members: int, num_nodes: int) -> None:
-        columns = self._columns
-        rows, (members, _), (nodes, _) = (
-            len(columns["alive"]),
-            columns["rollout_us"].shape,
-            columns["rollout_load_us"].shape,
-        )
-        if len(self.names) + is_new > rows or num_members > members or num_nodes > nodes:
-            more_rows = rows * 2 if len(self.names) + is_new > rows else rows
-            self._allocate(more_rows, max(num_members, members), max(num_nodes, nodes))
+        wanted = {"": len(self.names) + is_new, "member": num_members, "node": num_nodes}
+        if any(wanted[axis] > size for axis, size in self._sizes.items()):
+            self._allocate({axis: _grown(size, wanted[axis]) for axis, size in self._sizes.items()})
 
-    def _allocate(self, rows: int, members: int, nodes: int) -> None:
+    def _allocate(self, sizes: dict[str, int]) -> None:
         """Larger columns with what was in the former ones."""
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_BY_ROW, (rows,)) | dict.fromkeys(
-            MemberRow._fields, (members, rows)
-        )
-        shapes |= dict.fromkeys(_BY_PAIR, (members, members, rows)) | dict.fromkeys(_BY_NODE, (nodes, rows))
-        for name, shape in shapes.items():
-            padding = _PADDING.get(name, 0)
-            column: NDArray[Any] = np.full(shape, padding, np.bool_ if isinstance(padding, bool) else np.int64)
+        self._sizes = sizes
+        for name, (axes, padding) in _SHAPES.items():
+            shape = (*(2 if axis == "pool" else sizes[axis] for axis in axes.split()), sizes[""])
+            kind = np.int8 if name == "standing" else np.bool_ if isinstance(padding, bool) else np.int64
+            column: NDArray[Any] = np.full(shape, padding, kind)
             before = self._columns.get(name)
             if before is not None:
                 column[tuple(slice(size) for size in before.shape)] = before
@@ -186,14 +177,21 @@ class GroupTable:
         for name, column in self._columns.items():
             shrunk = column[..., kept]
             column[..., : len(kept)] = shrunk
-            column[..., len(kept) :] = _PADDING.get(name, 0)
+            column[..., len(kept) :] = _SHAPES[name][1]
+
+
+def _grown(size: int, wanted: int) -> int:
+    return size if wanted <= size else max(wanted, size * 2)
 
 
 def _chain_us(member: MemberRow) -> int:
     """One iteration of a member with the switches that it pays already."""
-    switches = member.rollout_switch_us * member.rollout_shared + member.training_switch_us * member.training_shared
-    return member.rollout_us + member.training_us + member.rest_us + switches
+    switches = (switch for switch, is_shared in zip(member.switch_us, member.shared, strict=True) if is_shared)
+    return sum(member.body_us) + member.rest_us + sum(switches)
 
 
-def _sharing(uses: list[int]) -> list[list[bool]]:
-    return [[i != j and bool(one & other) for j, other in enumerate(uses)] for i, one in enumerate(uses)]
+def _sharing(members: tuple[MemberRow, ...]) -> NDArray[np.bool_]:
+    """Where two members (pool, members, members) have a node in common."""
+    uses = np.array([member.use for member in members]).T
+    shares: NDArray[np.bool_] = (uses[:, :, None] & uses[:, None, :]) != 0
+    return shares & ~np.eye(len(members), dtype=np.bool_)

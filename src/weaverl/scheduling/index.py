@@ -67,20 +67,18 @@ class ClusterIndex:
         for node in changed.nodes:
             if node in self._group_of:
                 changed.groups[self._group_of[node]] = None
-        nodes = dict(changed.nodes)
-        for name in changed.groups:
-            nodes |= dict.fromkeys(self._nodes_of.get(name, ()))
-            self._release(name)
+        before = {node for name in changed.groups for node in self._release(name)}
+        after: set[str] = set()
         for name in changed.groups:
             group = state.groups.get(name)
             if group is None:
                 self.table.drop(name)
             else:
                 self._take(state, group)
-                nodes |= dict.fromkeys(group.nodes)
-        for node in nodes:
+                after.update(group.nodes)
+        for node in (before ^ after) | changed.nodes.keys():
             self._catalogue(state, node)
-        self.version += bool(nodes)
+        self.version += bool(changed.nodes or changed.groups)
 
     def copy(self) -> "ClusterIndex":
         """An index that can follow another course of events."""
@@ -101,10 +99,12 @@ class ClusterIndex:
             turn = self._turn_of[name] = (-record.spec.priority, record.submitted_at, name)
             insort(self._queue, turn)
 
-    def _release(self, name: str) -> None:
-        for node in self._nodes_of.pop(name, ()):
+    def _release(self, name: str) -> tuple[str, ...]:
+        nodes = self._nodes_of.pop(name, ())
+        for node in nodes:
             self._group_of.pop(node, None)
             self._resident.pop(node, None)
+        return nodes
 
     def _take(self, state: ClusterState, group: Group) -> None:
         self._nodes_of[group.name] = group.nodes

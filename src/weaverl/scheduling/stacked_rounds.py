@@ -23,29 +23,22 @@ _ROUNDS, _WINDOWS = 6, 3
 
 
 class StackedRounds(NamedTuple):
-    """Groups side by side on the last axis, their members in rotation order on the first.
+    """Groups side by side on the last axis, their members in rotation order before it.
 
-    ``*_us`` are (members, groups): how long a member holds its slots, and sync and other. ``*_gap`` are (members,
-    members, groups): 0 where the first shares a slot of the pool with the second, ``NEVER`` elsewhere. ``judged`` are
-    the members that the answer is asked for: whole sets of members that share slots.
+    ``held_us`` (pools, members, groups): how long a member holds its slots; ``rest_us`` (members, groups): sync and
+    other. ``gap`` (pools, members, members, groups): 0 where the first shares a slot of the pool with the second,
+    ``NEVER`` elsewhere. ``judged`` (members, groups): those that the answer is asked for, whole sets that share slots.
     """
 
-    rollout_us: Ints
-    training_us: Ints
+    held_us: Ints
     rest_us: Ints
-    rollout_gap: Ints
-    training_gap: Ints
+    gap: Ints
     judged: Bools
 
     def take(self, groups: Bools) -> "StackedRounds":
         """Some of the groups."""
         return StackedRounds(
-            self.rollout_us[:, groups],
-            self.training_us[:, groups],
-            self.rest_us[:, groups],
-            self.rollout_gap[..., groups],
-            self.training_gap[..., groups],
-            self.judged[:, groups],
+            self.held_us[..., groups], self.rest_us[:, groups], self.gap[..., groups], self.judged[:, groups]
         )
 
 
@@ -55,7 +48,7 @@ def fit(rounds: StackedRounds, budget_us: Ints) -> Bools:
     answer = np.zeros(num_groups, np.bool_)
     asked = np.arange(num_groups)
     idle = ~np.concatenate((rounds.judged, rounds.judged))
-    ends = [_after_a_round(rounds, np.zeros((2, *rounds.rollout_us.shape), np.int64))]
+    ends = [_after_a_round(rounds, np.zeros(rounds.held_us.shape, np.int64))]
     for _ in range(_ROUNDS):
         ends.append(_after_a_round(rounds, ends[-1]))
         fits, exceeds = _growth(ends, idle, budget_us)
@@ -99,8 +92,8 @@ def _growth(ends: list[Ints], idle: Bools, budget_us: Ints) -> tuple[Bools, Bool
     fits = exceeds = np.zeros(len(budget_us), np.bool_)
     for rounds in range(1, min(len(ends), _WINDOWS + 1)):
         moved = (ends[-1] - ends[-1 - rounds]).reshape(idle.shape) - rounds * budget_us
-        fits = fits | ((moved <= 0) | idle).all(0)
-        exceeds = exceeds | ((moved > 0) | idle).all(0)
+        fits = fits | np.logical_and.reduce((moved <= 0) | idle)
+        exceeds = exceeds | np.logical_and.reduce((moved > 0) | idle)
     return fits, exceeds
 
 
@@ -117,10 +110,11 @@ def _after_a_round(rounds: StackedRounds, ends: Ints) -> Ints:
     """Ends of the members' phases (2, members, groups) a round after ``ends``."""
     after = ends.copy()
     rollout, training = after
-    for place in range(len(rollout)):
+    latest = np.maximum.reduce
+    for place, (rollout_us, training_us) in enumerate(rounds.held_us.swapaxes(0, 1)):
         start = training[place] + rounds.rest_us[place]
-        np.maximum(start, (rollout + rounds.rollout_gap[place]).max(0), out=start)
-        np.add(start, rounds.rollout_us[place], out=rollout[place])
-        np.maximum(rollout[place], (training + rounds.training_gap[place]).max(0), out=start)
-        np.add(start, rounds.training_us[place], out=training[place])
+        np.maximum(start, latest(rollout + rounds.gap[0, place]), out=start)
+        np.add(start, rollout_us, out=rollout[place])
+        np.maximum(rollout[place], latest(training + rounds.gap[1, place]), out=start)
+        np.add(start, training_us, out=training[place])
     return after

@@ -1,5 +1,6 @@
 """The published family of placements, each price at once over all groups: for jobs that ask for whole nodes."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +23,17 @@ from weaverl.scheduling.admission import (
     judge,
     verdict_on,
 )
+from weaverl.scheduling.group_table import ODD, OPEN
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies.group_search import Answer, Arrival, Round, first_answers, rounds_with, takers
 from weaverl.scheduling.policies.one_by_one import openable, with_opened
-from weaverl.scheduling.policies.pinning import isolated, lacking, nodes_of
+from weaverl.scheduling.policies.pinning import demands, isolated, lacking
 from weaverl.scheduling.round_model import allowed_us, planned_durations
 from weaverl.scheduling.stacked_rounds import Ints
 from weaverl.scheduling.state import ClusterState, switches_of
 
-_SORTS = {Answer.CLOSED: CLOSED, Answer.NO_ROOM: NO_ROOM, Answer.BREAKS_PROMISE: BREAKS_PROMISE}
+_SORTS_TO_OPEN = {int(Answer.NO_ROOM): NO_ROOM, int(Answer.BREAKS_PROMISE): BREAKS_PROMISE}
+_SORTS = {int(Answer.CLOSED): CLOSED} | _SORTS_TO_OPEN
 
 
 class _Stage(NamedTuple):
@@ -57,14 +60,14 @@ def arrival_of(state: ClusterState, spec: JobSpec) -> Arrival | None:
     nodes = [divmod(num_gpus, size) for num_gpus, size in zip(asked, devices, strict=True) if size]
     if any(rest for _, rest in nodes):
         return None
-    durations = planned_durations(spec.profile)
+    times, switches = planned_durations(spec.profile), switches_of(state.cluster, spec.profile)
     return Arrival(
-        durations,
-        switches_of(state.cluster, spec.profile),
-        allowed_us(spec.slo, durations.solo_us),
-        spec.host_memory,
-        nodes[0][0],
-        nodes[1][0],
+        (times.rollout_us, times.training_us),
+        (switches.rollout_us, switches.training_us),
+        times.sync_us + times.other_us,
+        allowed_us(spec.slo, times.solo_us),
+        (nodes[0][0], nodes[1][0]),
+        (spec.host_memory.rollout_bytes, spec.host_memory.training_bytes),
     )
 
 
@@ -81,14 +84,16 @@ def choose(state: ClusterState, spec: JobSpec, arrival: Arrival) -> Decision:
     return Decision(chosen=None, verdicts=told.verdicts())
 
 
-def _stages(state: ClusterState, spec: JobSpec, arrival: Arrival) -> list[_Stage]:
+def _stages(state: ClusterState, spec: JobSpec, arrival: Arrival) -> Iterator[_Stage]:
+    """The stages by price. What packs costs nothing, so the others are looked up only where nothing packs."""
+    yield _Stage(0.0, 0)
     alone = isolated(state, spec)
-    stages = [_Stage(0.0, 0), _Stage(alone.added_usd_per_hour, 2, alone=alone)]
+    stages = [_Stage(alone.added_usd_per_hour, 2, alone=alone)]
     free = openable(state, spec)
-    for number in range(1, min(arrival.rollout_nodes, len(free)) + 1):
+    for number in range(1, min(arrival.num_nodes[0], len(free)) + 1):
         opened = tuple(free[:number])
         stages.append(_Stage(state.usd_per_hour(tuple(node.name for node in opened)), 1, opened))
-    return sorted(stages, key=lambda stage: stage[:2])
+    yield from sorted(stages, key=lambda stage: stage[:2])
 
 
 def _isolate(state: ClusterState, spec: JobSpec, alone: Candidate) -> tuple[Candidate, Judgement]:
@@ -115,7 +120,7 @@ def _join(
 def _ask(state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, row: int) -> tuple[Candidate, Judgement]:
     """One group's answer, by itself."""
     group = state.groups[index_of(state).table.names[row]]
-    candidate = with_opened(state, spec, group, list(stage.opened), arrival.rollout_nodes - len(stage.opened))
+    candidate = with_opened(state, spec, group, list(stage.opened), arrival.num_nodes[0] - len(stage.opened))
     return candidate, judge(state, candidate, spec)
 
 
@@ -123,21 +128,21 @@ def _tell(
     state: ClusterState, spec: JobSpec, arrival: Arrival, stage: _Stage, answers: NDArray[np.int8], told: Told
 ) -> None:
     """Why groups refused: the first in full. That a group is closed is told once, where it was to be packed."""
-    sorts = [answer for answer in _SORTS if not (stage.opened and answer is Answer.CLOSED)]
-    refused = np.flatnonzero((answers >= sorts[0]) & (answers <= sorts[-1]))
+    sorts = _SORTS_TO_OPEN if stage.opened else _SORTS
+    refused = np.flatnonzero((answers >= min(sorts)) & (answers <= max(sorts)))
     in_full = refused[: told.room]
     rounds = _rounds(state, arrival, stage, in_full[answers[in_full] == Answer.BREAKS_PROMISE])
     for row in in_full.tolist():
         told.tell(_verdict(state, spec, arrival, stage, row, rounds.get(row)))
-    others = np.bincount(answers[refused[len(in_full) :]], minlength=len(Answer))
-    for answer in sorts:
-        told.count(stage.kind, _SORTS[answer], int(others[answer]), stage.usd_per_hour)
+    others = np.bincount(answers[refused[len(in_full) :]], minlength=len(sorts) + 2).tolist()
+    for answer, sort in sorts.items():
+        told.count(stage.kind, sort, others[answer], stage.usd_per_hour)
 
 
 def _rounds(state: ClusterState, arrival: Arrival, stage: _Stage, rows: Ints) -> dict[int, Round]:
     """The rounds of regular groups by row."""
     table = index_of(state).table
-    regular = rows[table["open"][rows]]
+    regular = rows[table["standing"][rows] == OPEN]
     if not len(regular):
         return {}
     found = rounds_with(table, regular, arrival, len(stage.opened))
@@ -155,15 +160,12 @@ def _verdict(
         refused = table.closed[row]
     elif found is not None:
         slowdowns, refused = _broken(state, spec, arrival, group, found)
-    elif table["odd"][row]:
+    elif table["standing"][row] == ODD:
         return verdict_on(*_ask(state, spec, arrival, stage, row))
     else:
-        own = group.rollout_nodes if len(stage.opened) < arrival.rollout_nodes else ()
-        offered = {
-            PoolKind.ROLLOUT: [*stage.opened, *nodes_of(state, own)],
-            PoolKind.TRAINING: nodes_of(state, group.training_nodes),
-        }
-        refused = lacking(state, spec, offered)
+        own = group.rollout_nodes if len(stage.opened) < arrival.num_nodes[0] else ()
+        opened = tuple(node.name for node in stage.opened)
+        refused = lacking(state, demands(spec), (opened + own, group.training_nodes))
     return Verdict(
         kind=stage.kind,
         group=group.name,
@@ -179,13 +181,14 @@ def _broken(
     """The slowdowns in a round, and the first promise that it breaks."""
     slowdowns: dict[str, float] = {}
     refused = ""
+    time_us, rounds = found.cycle_us.as_integer_ratio()
     for place in found.places:
         if place < len(group.members):
             record = state.jobs[group.members[place]]
             name, slo, solo_us = record.spec.name, record.spec.slo, record.durations.solo_us
         else:
-            name, slo, solo_us = spec.name, spec.slo, arrival.durations.solo_us
-        slowdowns[name] = float(found.cycle_us / solo_us)
-        if not refused and found.cycle_us > allowed_us(slo, solo_us):
+            name, slo, solo_us = spec.name, spec.slo, sum(arrival.body_us) + arrival.rest_us
+        slowdowns[name] = time_us / (rounds * solo_us)
+        if not refused and time_us > rounds * allowed_us(slo, solo_us):
             refused = breaks_promise(name, slowdowns[name], slo)
     return slowdowns, refused

@@ -95,7 +95,7 @@ def _order(parties: Sequence[Party], rollout: Places, training: Places, budget_u
     for some in (orders[:1], orders[1:]):
         gaps = [np.where(share[some[:, :, None], some[:, None, :]], 0, NEVER).transpose(1, 2, 0) for share in shares]
         judged = np.ones(some.T.shape, np.bool_)
-        stacked = StackedRounds(held[0][some].T, held[1][some].T, rest[some].T, gaps[0], gaps[1], judged)
+        stacked = StackedRounds(held[:, some].swapaxes(1, 2), rest[some].T, np.stack(gaps), judged)
         fits = np.flatnonzero(fit(stacked, np.full(len(some), budget_us)))
         if len(fits):
             return tuple(some[fits[0]].tolist())

@@ -8,14 +8,12 @@ time whole microseconds, so the answers are those of judging one group after the
 from collections.abc import Iterator
 from enum import IntEnum
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weaverl.domain.jobs import HostMemory
-from weaverl.scheduling.group_table import FULL, NO_PART, GroupTable
-from weaverl.scheduling.round_model import Durations, Switches
+from weaverl.scheduling.group_table import CLOSED, FULL, GONE, NO_PART, ODD, OPEN, Both, GroupTable
 from weaverl.scheduling.stacked_rounds import NEVER, Bools, Ints, StackedRounds, cycles_us, fit
 
 _SIZES = (3, 6, 12)
@@ -24,66 +22,65 @@ _SIZES = (3, 6, 12)
 _FEW = 2
 """So few groups are judged faster one by one."""
 
-_FIRST_LOOK, _CHUNK = 32, 2048
-"""Groups at a time: few at first, since an early one may take the job, and never more than the cache holds."""
+_CHUNK = 1024
+"""Groups at a time: an early one may take the job, and the processor's cache holds no more."""
 
 
 class Answer(IntEnum):
     """What came of one group; ``TAKES`` it, or why not. ``ASK``: it has to be judged by itself."""
 
-    GONE = 0
-    CLOSED = 1
-    NO_ROOM = 2
+    GONE = GONE
+    CLOSED = CLOSED
+    NO_ROOM = OPEN
     BREAKS_PROMISE = 3
     TAKES = 4
-    ASK = 5
+    ASK = ODD
+
+
+_NO_ROOM, _BREAKS_PROMISE, _TAKES, _ASK = (
+    int(answer) for answer in (Answer.NO_ROOM, Answer.BREAKS_PROMISE, Answer.TAKES, Answer.ASK)
+)
 
 
 class Arrival(NamedTuple):
-    """A job that asks for whole nodes of both pools."""
+    """A job that asks for whole nodes: of both pools the times, the nodes and the host memory on each of them."""
 
-    durations: Durations
-    switches: Switches
+    body_us: Both
+    switch_us: Both
+    rest_us: int
     allowed_us: int
-    host_memory: HostMemory
-    rollout_nodes: int
-    training_nodes: int
+    num_nodes: Both
+    host_bytes: Both
 
 
 class _Picked(NamedTuple):
-    """The least loaded nodes of each group that hold the job: their places (nodes, groups), the load of the last."""
+    """The least loaded nodes of each group that hold the job (pools, groups): their bits, and the load of the last."""
 
-    places: Ints
+    bits: Ints
     load_us: Ints
 
 
 def first_answers(table: GroupTable, arrival: Arrival, opened: int) -> NDArray[np.int8]:
     """What each group answers at first sight, if so many of the rollout nodes are new; ``TAKES`` is not certain yet."""
-    answers = np.full(len(table), Answer.GONE, np.int8)
-    answers[table["alive"]] = Answer.CLOSED
-    answers[table["odd"]] = Answer.ASK
-    roomy = table["open"]
-    answers[roomy] = Answer.NO_ROOM
-    roomy = roomy & (table["most_training_free"] >= arrival.host_memory.training_bytes)
-    if opened < arrival.rollout_nodes:
-        roomy &= table["most_rollout_free"] >= arrival.host_memory.rollout_bytes
-    answers[roomy] = Answer.TAKES
+    rollout_free, training_free = table["most_free"]
+    roomy = training_free >= arrival.host_bytes[1]
+    if opened < arrival.num_nodes[0]:
+        roomy &= rollout_free >= arrival.host_bytes[0]
+    answers: NDArray[np.int8] = table["standing"] + roomy * np.int8(Answer.TAKES - Answer.NO_ROOM)
     return answers
 
 
 def takers(table: GroupTable, answers: NDArray[np.int8], arrival: Arrival, opened: int) -> Iterator[int]:
     """Groups that take the job, and those that have to be asked, in order; ``answers`` are completed on the way."""
-    rows = np.flatnonzero(answers >= Answer.TAKES)
+    rows = np.flatnonzero(answers >= _TAKES)
     if len(rows) <= _FEW:
-        answers[rows] = Answer.ASK
-    at, size = 0, _FIRST_LOOK
-    while at < len(rows):
-        some = rows[at : at + size]
-        regular = some[answers[some] == Answer.TAKES]
+        answers[rows] = _ASK
+    for at in range(0, len(rows), _CHUNK):
+        some = rows[at : at + _CHUNK]
+        regular = some[answers[some] == _TAKES]
         if len(regular):
             answers[regular] = judged_answers(table, regular, arrival, opened)
-        yield from map(int, some[answers[some] >= Answer.TAKES])
-        at, size = at + size, min(size * 4, _CHUNK)
+        yield from map(int, some[answers[some] >= _TAKES])
 
 
 class Round(NamedTuple):
@@ -95,120 +92,96 @@ class Round(NamedTuple):
 
 def rounds_with(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> list[Round]:
     """The rounds that groups with room would have."""
-    kept, memory = arrival.rollout_nodes - opened, arrival.host_memory
-    training = _pick(table, rows, "training", memory.training_bytes, arrival.training_nodes).places
-    rollout = _places(_pick(table, rows, "rollout", memory.rollout_bytes, kept) if kept else None, np.arange(len(rows)))
-    stacked, _ = _stack(table, rows, arrival, rollout, training)
+    stacked, _ = _stack(table, rows, arrival, _pick(table, rows, arrival, opened).bits)
     places = (np.flatnonzero(judged).tolist() for judged in stacked.judged.T)
     return [Round(*one) for one in zip(cycles_us(stacked), places, strict=True)]
 
 
 def judged_answers(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> NDArray[np.int8]:
     """The answers of some open groups, for certain."""
-    kept = arrival.rollout_nodes - opened
-    memory = arrival.host_memory
-    training = _pick(table, rows, "training", memory.training_bytes, arrival.training_nodes)
-    rollout = _pick(table, rows, "rollout", memory.rollout_bytes, kept) if kept else None
-    bound = _least_round_us(table, rows, arrival, rollout, training)
+    picked = _pick(table, rows, arrival, opened)
     is_one = table["num_parts"][rows] == 1
-    budget = np.where(is_one, np.minimum(table["least_allowed_us"][rows], arrival.allowed_us), arrival.allowed_us)
-    found = np.full(len(rows), Answer.BREAKS_PROMISE, np.int8)
-    found[training.load_us >= FULL] = Answer.NO_ROOM
-    if rollout is not None:
-        found[rollout.load_us >= FULL] = Answer.NO_ROOM
-    left = np.flatnonzero((bound <= budget) & (found == Answer.BREAKS_PROMISE))
+    bound = np.maximum(_least_round_us(arrival, picked), np.where(is_one, table["longest_us"][rows], 0))
+    budget = np.minimum(np.where(is_one, table["least_allowed_us"][rows], FULL), arrival.allowed_us)
+    answers = np.full(len(rows), _BREAKS_PROMISE, np.int8)
+    answers[np.logical_or.reduce(picked.load_us >= FULL)] = _NO_ROOM
+    left = np.flatnonzero((bound <= budget) & (answers == _BREAKS_PROMISE))
     sizes = table["num_members"][rows[left]]
-    for least, most in zip((0, *_SIZES), (*_SIZES, FULL), strict=True):
+    for least, most in _size_classes(sizes):
         some = left[(sizes > least) & (sizes <= most)]
-        if len(some):
-            rounds, allowed = _stack(table, rows[some], arrival, _places(rollout, some), training.places[:, some])
-            found[some[fit(rounds, allowed)]] = Answer.TAKES
-    return found
+        rounds, allowed = _stack(table, rows[some], arrival, picked.bits[:, some])
+        answers[some[fit(rounds, allowed)]] = _TAKES
+    return answers
 
 
-def _places(picked: _Picked | None, groups: Ints) -> Ints:
-    return np.empty((0, len(groups)), np.int64) if picked is None else picked.places[:, groups]
+def _size_classes(sizes: Ints) -> Iterator[tuple[int, int]]:
+    """Bounds of the numbers of members that are put to the round model together."""
+    if len(sizes):
+        smallest, largest = int(sizes.min()), int(sizes.max())
+        for least, most in zip((0, *_SIZES), (*_SIZES, largest), strict=True):
+            if smallest <= most and largest > least:
+                yield least, most
 
 
-def _pick(table: GroupTable, rows: Ints, pool: str, needs_bytes: int, num_nodes: int) -> _Picked:
+def _pick(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> _Picked:
     """The least loaded nodes with room; ties go to the first by name. Without enough of them the load is ``FULL``."""
-    load = np.where(table[f"{pool}_free_bytes"][:, rows] >= needs_bytes, table[f"{pool}_load_us"][:, rows], FULL)
-    if num_nodes > len(load):
-        return _Picked(np.zeros((num_nodes, len(rows)), np.int64), np.full(len(rows), FULL))
-    if num_nodes == 1:
-        place = load.argmin(0)
-        return _Picked(place[None], load.min(0))
-    places = load.argsort(0, kind="stable")[:num_nodes]
-    return _Picked(places, np.take_along_axis(load, places[-1:], 0)[0])
+    wanted = (arrival.num_nodes[0] - opened, arrival.num_nodes[1])
+    needs = np.array(arrival.host_bytes)[:, None, None]
+    load = np.where(table["free_bytes"][:, :, rows] >= needs, table["load_us"][:, :, rows], FULL)
+    if max(wanted) == 1:
+        picked = _Picked(np.int64(1) << load.argmin(1), np.minimum.reduce(load, 1))
+    else:
+        picked = _pick_several(load, wanted)
+    if not wanted[0]:
+        picked.bits[0], picked.load_us[0] = 0, 0
+    return picked
 
 
-def _least_round_us(
-    table: GroupTable, rows: Ints, arrival: Arrival, rollout: _Picked | None, training: _Picked
-) -> Ints:
-    """What no round with the job can be shorter than: its own chain, the longest member's, the nodes it shares."""
-    times, switches = arrival.durations, arrival.switches
-    rollout_us = times.rollout_us + (switches.rollout_us if rollout is not None else 0)
-    training_us = times.training_us + switches.training_us
-    bound = np.maximum(training.load_us + training_us, rollout_us + training_us + times.sync_us + times.other_us)
-    if rollout is not None:
-        bound = np.maximum(bound, rollout.load_us + rollout_us)
-    return np.where(table["num_parts"][rows] == 1, np.maximum(bound, table["longest_us"][rows]), bound)
+def _pick_several(load: Ints, wanted: Both) -> _Picked:
+    num_nodes = load.shape[1]
+    order = load.argsort(1, kind="stable")
+    picked = _Picked(np.zeros_like(load[:, 0]), np.full_like(load[:, 0], FULL))
+    for pool, number in enumerate(wanted):
+        if 0 < number <= num_nodes:
+            chosen = order[pool, :number]
+            picked.bits[pool] = np.bitwise_or.reduce(np.int64(1) << chosen)
+            picked.load_us[pool] = np.take_along_axis(load[pool], chosen[-1:], 0)[0]
+    return picked
 
 
-def _stack(
-    table: GroupTable, rows: Ints, arrival: Arrival, rollout: Ints, training: Ints
-) -> tuple[StackedRounds, Ints]:
-    """The groups' rounds with the job as the last member on the nodes given by place, and what each may take."""
+def _least_round_us(arrival: Arrival, picked: _Picked) -> Ints:
+    """What no round with the job can be shorter than: its own chain, and the nodes that it shares."""
+    joins = picked.bits != 0
+    held = np.array(arrival.body_us)[:, None] + np.where(joins, np.array(arrival.switch_us)[:, None], 0)
+    busiest: Ints = np.maximum.reduce(np.where(joins, picked.load_us, 0) + held)
+    bound: Ints = np.maximum(busiest, held.sum(0) + arrival.rest_us)
+    return bound
+
+
+def _stack(table: GroupTable, rows: Ints, arrival: Arrival, bits: Ints) -> tuple[StackedRounds, Ints]:
+    """The groups' rounds with the job as the last member on the nodes of the bits, and what each round may take."""
     size = int(table["num_members"][rows].max())
-
-    def column(name: str) -> NDArray[Any]:
-        return table[name][:size, rows]
-
-    times, switches, part = arrival.durations, arrival.switches, column("part")
-    touches = [_touched(column("rollout_use"), rollout), _touched(column("training_use"), training)]
-    judged = _judged(part, touches[0] | touches[1], table["num_parts"][rows])
-    allowed = np.where(judged[:-1], column("allowed_us"), FULL).min(0)
-    rounds = StackedRounds(
-        _held_us(column, "rollout", touches[0], times.rollout_us, switches.rollout_us),
-        _held_us(column, "training", touches[1], times.training_us, switches.training_us),
-        _with_last(column("rest_us"), times.sync_us + times.other_us),
-        _gaps(table["rollout_pair"][:size, :size, rows], touches[0]),
-        _gaps(table["training_pair"][:size, :size, rows], touches[1]),
-        judged,
-    )
+    touched = (table["use"][:, :size, rows] & bits[:, None]) != 0
+    body, switch = table["body_us"][:, :size, rows], table["switch_us"][:, :size, rows]
+    held = np.empty((2, size + 1, len(rows)), np.int64)
+    held[:, :size] = body + np.where(table["shared"][:, :size, rows] | touched, switch, 0)
+    held[:, size] = np.array(arrival.body_us)[:, None] + np.where(bits, np.array(arrival.switch_us)[:, None], 0)
+    shares = np.zeros((2, size + 1, size + 1, len(rows)), np.bool_)
+    shares[:, :size, :size] = table["pair"][:, :size, :size, rows]
+    shares[:, size, :size] = shares[:, :size, size] = touched
+    rest = np.full((size + 1, len(rows)), arrival.rest_us)
+    rest[:size] = table["rest_us"][:size, rows]
+    judged = np.ones((size + 1, len(rows)), np.bool_)
+    judged[:size] = _judged(table["part"][:size, rows], touched, table["num_parts"][rows])
+    allowed = np.minimum.reduce(np.where(judged[:size], table["allowed_us"][:size, rows], arrival.allowed_us))
+    rounds = StackedRounds(held, rest, np.where(shares, 0, NEVER), judged)
     return rounds, np.minimum(allowed, arrival.allowed_us)
 
 
-def _touched(use: Ints, places: Ints) -> Bools:
-    """Which members (members, groups) have one of the places (nodes, groups)."""
-    bits: Ints = np.bitwise_or.reduce(np.int64(1) << places, 0)
-    touched: Bools = (use & bits) != 0
-    return touched
-
-
 def _judged(part: Ints, touched: Bools, num_parts: Ints) -> Bools:
-    """Members of the parts that the job touches, and the job."""
-    if num_parts.max() == 1:
-        judged = part != NO_PART
-    else:
-        merged = np.bitwise_or.reduce(np.where(touched, np.int64(1) << part, 0), 0)
-        judged = (merged >> part & 1) != 0
-    return np.concatenate((judged, np.ones((1, part.shape[1]), np.bool_)))
-
-
-def _held_us(column: Any, pool: str, touched: Bools, own_us: int, own_switch_us: int) -> Ints:
-    """How long each member holds its slots: a switch is paid where they are shared, with the job if not before."""
-    shared = column(f"{pool}_shared") | touched
-    held = column(f"{pool}_us") + np.where(shared, column(f"{pool}_switch_us"), 0)
-    return np.concatenate((held, (own_us + np.where(touched.any(0), own_switch_us, 0))[None]))
-
-
-def _with_last(column: Ints, last: int) -> Ints:
-    return np.concatenate((column, np.full((1, column.shape[1]), last)))
-
-
-def _gaps(pair: Bools, touched: Bools) -> Ints:
-    size, num_groups = touched.shape
-    shared = np.zeros((size + 1, size + 1, num_groups), np.bool_)
-    shared[:size, :size], shared[size, :size], shared[:size, size] = pair, touched, touched
-    return np.where(shared, 0, NEVER)
+    """Members of the parts that the job touches."""
+    judged: Bools = part != NO_PART
+    if num_parts.max() > 1:
+        bits: Ints = np.where(np.logical_or.reduce(touched), np.int64(1) << part, 0)
+        judged = (np.bitwise_or.reduce(bits) >> part & 1) != 0
+    return judged

@@ -1,6 +1,6 @@
 """Candidates pinned to the least loaded devices of the nodes that a policy offers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from weaverl.domain.cluster import Node, PoolKind, Slot
@@ -69,7 +69,7 @@ def joined(
     """
     kind = "scale rollout" if opened else "pack"
     offered = {PoolKind.ROLLOUT: rollout, PoolKind.TRAINING: training}
-    pin, refused = None, lacking(state, spec, offered)
+    pin, refused = None, _lacking(state, spec, offered)
     if not refused:
         loads = slot_loads(index_of(state).members(group.members))
         if spec.placement is Placement.LOCAL:
@@ -82,17 +82,17 @@ def joined(
     return _grown(state, spec, group, pin, kind)
 
 
-def lacking(state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]]) -> str:
-    """Why the nodes offered in each pool cannot hold the job, or an empty string."""
-    free_bytes = index_of(state).free_bytes
-    for demand in demands(spec):
+def lacking(state: ClusterState, asked: tuple[Demand, Demand], offered: tuple[Sequence[str], Sequence[str]]) -> str:
+    """Why the nodes offered in each pool cannot hold what is asked, or an empty string."""
+    free_bytes, nodes = index_of(state).free_bytes, state.nodes
+    for demand, names in zip(asked, offered, strict=True):
         devices, refused = 0, ""
-        for node in offered[demand.pool]:
-            free = free_bytes[node.name]
+        for name in names:
+            free = free_bytes[name]
             if free < demand.host_bytes:
-                refused = refused or short_of(demand.host_bytes, node.name, free)
-            elif state.nodes[node.name].usable:
-                devices += node.num_devices
+                refused = refused or short_of(demand.host_bytes, name, free)
+            elif nodes[name].usable:
+                devices += nodes[name].node.num_devices
         if devices < demand.num_gpus:
             return refused or _too_few(demand, devices)
     return ""
@@ -137,6 +137,11 @@ def _free_slots(state: ClusterState, demand: Demand) -> tuple[tuple[Slot, ...], 
     return (), _too_few(demand, len(chosen))
 
 
+def _lacking(state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]]) -> str:
+    names = [[node.name for node in offered[pool]] for pool in PoolKind]
+    return lacking(state, demands(spec), (names[0], names[1]))
+
+
 def _on_one_host(
     state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: dict[Slot, int]
 ) -> tuple[Pin | None, str]:
@@ -145,7 +150,7 @@ def _on_one_host(
     refused = ""
     for host in sorted(set.intersection(*hosts)):
         near = {pool: [node for node in nodes if node.host == host] for pool, nodes in offered.items()}
-        reason = lacking(state, spec, near)
+        reason = _lacking(state, spec, near)
         if not reason:
             return _least_loaded_pin(state, spec, near, loads), ""
         refused = refused or reason
