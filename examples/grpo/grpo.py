@@ -63,14 +63,18 @@ class TrainingMetrics:
 
 
 class RolloutEngine:
-    """Samples responses from a bf16 copy of the policy. ``model`` has the trainer's parameter names."""
+    """Samples responses from a bf16 copy of the policy. ``model`` has the trainer's parameter names.
+
+    On a CPU the copy is held and computed with in fp32: many CPUs are slow at bf16. Its values are bf16 all the same.
+    """
 
     def __init__(self, config: GrpoConfig, device: str = "cpu") -> None:
         self.config = config
         self.device = torch.device(device)
         self.model = build_policy(config).to(self.device).requires_grad_(False).eval()
+        compute_dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         for parameter in self.model.parameters():
-            parameter.data = parameter.data.to(torch.bfloat16)
+            parameter.data = parameter.data.to(torch.bfloat16).to(compute_dtype)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy weights in by parameter name."""

@@ -22,8 +22,8 @@ from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
 
 EXAMPLE = Path(grpo.__file__).parent
-ENGINE_BYTES = 38_400
-"""Of the tiny preset: a bf16 policy and its rotary buffers."""
+ENGINE_BYTES = 76_736
+"""Of the tiny preset: a policy of bf16 values in fp32, and its rotary buffers."""
 TRAINER_BYTES = 230_176
 """An fp32 policy with its optimizer, from the first step on."""
 PATIENCE_SECONDS = 60.0

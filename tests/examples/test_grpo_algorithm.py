@@ -103,15 +103,16 @@ def test_the_engine_starts_from_the_trainers_weights_under_the_same_names():
     engine = grpo.RolloutEngine(TINY)
     held = dict(engine.model.named_parameters())
     assert held.keys() == weights.keys()
-    assert all(torch.equal(held[name], weights[name]) for name in weights)
-    assert {parameter.dtype for parameter in held.values()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in held.values()} == {torch.float32}
+    assert all(torch.equal(held[name], weights[name].float()) for name in weights)
     assert engine.model.lm_head.weight is engine.model.model.embed_tokens.weight
     assert "lm_head.weight" not in held
 
 
-def test_log_probs_recorded_at_sampling_match_one_forward_pass():
+def test_log_probs_recorded_at_sampling_in_bf16_match_one_forward_pass():
     config = replace(TINY, seed=3)
     engine = grpo.RolloutEngine(config)
+    engine.model.bfloat16()
     rollout = engine.generate(draw_prompts(config.num_prompts, 3, 0), 0)
     with torch.no_grad():
         in_bf16 = grpo.response_log_probs(engine.model, rollout.prompt_ids, rollout.response_ids)
@@ -123,7 +124,6 @@ def test_log_probs_recorded_at_sampling_match_one_forward_pass():
 
 def test_log_probs_decoded_in_fp32_match_one_forward_pass_to_rounding():
     engine = grpo.RolloutEngine(TINY)
-    engine.model.float()
     rollout = engine.generate(draw_prompts(TINY.num_prompts, TINY.seed, 0), 0)
     with torch.no_grad():
         expected = grpo.response_log_probs(engine.model, rollout.prompt_ids, rollout.response_ids)
