@@ -1,14 +1,14 @@
 import pytest
 
+from weaverl.reports.audited_tasks import audited_task
 from weaverl.simulation.reproduction.mechanisms import cold_switches
 from weaverl.simulation.reproduction.runner import Runner
 from weaverl.simulation.reproduction.sharing import careless, careless_row, equal_cost_ratios, sharing, sharing_rows
-from weaverl.simulation.reproduction.tasks import run_task
 
 
 @pytest.fixture(scope="module")
 def runner():
-    with Runner(run_task, 1, lambda study, done, total: None) as made:
+    with Runner(audited_task, 1, lambda study, done, total: None) as made:
         yield made
 
 

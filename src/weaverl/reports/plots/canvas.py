@@ -14,6 +14,7 @@ from weaverl.errors import UsageError
 from weaverl.reports.palette import LIGHT, mix, text_on
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -93,11 +94,6 @@ def save_picture(
     return picture
 
 
-def one_axes(figure: "Figure") -> "Axes":
-    """The only axes of a figure."""
-    return figure.add_subplot()
-
-
 def finite(values: Iterable[float]) -> tuple[list[float], int]:
     """The values that can be drawn, and how many cannot."""
     given = list(values)
@@ -130,6 +126,13 @@ def bar_label(axes: "Axes", text: str, at: float, colour: str) -> None:
         weight="bold",
         color=text_on(colour),
     )
+
+
+def swatch(colour: str, label: str) -> "Artist":
+    """A colour with its meaning, for a legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour, label=label)
 
 
 def pale(colour: str, share: float = 0.4) -> str:

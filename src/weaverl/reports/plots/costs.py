@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from weaverl.reports.palette import text_on
-from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale
+from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale, swatch
 from weaverl.reports.plots.names import policy_colour, policy_name
 from weaverl.simulation.reproduction.records import CostStep, Result
 
@@ -147,13 +147,5 @@ def _staircase(steps: Sequence[CostStep]) -> tuple[list[float], list[float], lis
 
 
 def _pool_legend(figure: "Figure") -> None:
-    from matplotlib.patches import Patch
-
-    figure.legend(
-        handles=[
-            Patch(color=pale(MUTED), label="rollout pool"),
-            Patch(color=MUTED, label="training pool"),
-        ],
-        loc="outside lower center",
-        ncols=2,
-    )
+    pools = [swatch(pale(MUTED), "rollout pool"), swatch(MUTED, "training pool")]
+    figure.legend(handles=pools, loc="outside lower center", ncols=2)

@@ -10,7 +10,7 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Interval
 from weaverl.reports.palette import LIGHT, text_on
-from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale
+from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale, swatch
 from weaverl.simulation.reproduction.records import Excerpt
 
 if TYPE_CHECKING:
@@ -93,9 +93,5 @@ def _draw(axes: "Axes", interval: Interval, lane: int, bar: _Bar, colour: str, e
 
 
 def _legend(figure: "Figure", jobs: Sequence[str]) -> None:
-    from matplotlib.patches import Patch
-
-    named = [Patch(color=LIGHT.job(place), label=job) for place, job in enumerate(jobs)]
-    figure.legend(
-        handles=[*named, Patch(color=pale(MUTED), label="switch")], loc="outside lower center", ncols=len(named) + 1
-    )
+    named = [swatch(LIGHT.job(place), job) for place, job in enumerate(jobs)]
+    figure.legend(handles=[*named, swatch(pale(MUTED), "switch")], loc="outside lower center", ncols=len(named) + 1)

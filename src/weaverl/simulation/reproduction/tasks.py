@@ -9,15 +9,9 @@ from weaverl.domain.jobs import ENDED
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.ownership import Ownership
 from weaverl.simulation.reproduction.records import CostStep, Life, Result, Task
-from weaverl.simulation.simulate import Finished, Setup, simulate_heard
+from weaverl.simulation.simulate import Finished, Setup
 
 _HOUR_US = 3600e6
-
-
-def run_task(task: Task) -> Result:
-    """Make the run, without an audit."""
-    watch = Watch(task.costs)
-    return result_of(task, watch, simulate_heard(task.trace, setup_of(task), [watch]))
 
 
 def setup_of(task: Task) -> Setup:
