@@ -1,3 +1,10 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
 from msgspec.structs import replace
 
 from reports.reproduction_example import result
@@ -29,3 +36,16 @@ def test_runs_that_the_auditor_denies_are_named():
         runner.results(TASKS)
     assert runner.confirmed == 1
     assert runner.refuted == ["rollout-heavy, weave-paper"]
+
+
+@pytest.mark.slow
+def test_workers_of_a_killed_process_end_too(tmp_path):
+    parent = subprocess.Popen([sys.executable, Path(__file__).parent / "orphans.py", tmp_path])
+    while len(list(tmp_path.iterdir())) < 2:
+        assert parent.poll() is None
+        time.sleep(0.05)
+    workers = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
+    parent.kill()
+    parent.wait()
+    gone, _ = psutil.wait_procs(workers, timeout=10)
+    assert len(gone) == 2

@@ -1,8 +1,10 @@
 """Makes runs in worker processes, in the order asked, whatever order they end in."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +23,7 @@ class Runner:
     def __init__(self, make: Callable[[Task], Result], workers: int, progress: Progress) -> None:
         self._make = make
         # Threads of this process, such as a progress bar's, do not survive a fork.
-        self._pool = ProcessPoolExecutor(workers, get_context("spawn")) if workers > 1 else None
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) if workers > 1 else None
         self._progress = progress
         self.confirmed = 0
         self.refuted: list[str] = []
@@ -53,3 +55,15 @@ class Runner:
     ) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Have this worker end when its parent has been killed: nobody will read its results."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
