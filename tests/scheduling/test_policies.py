@@ -8,7 +8,7 @@ from weaverl.domain.cluster import SwitchCost
 from weaverl.domain.jobs import JobState, PhaseProfile
 from weaverl.errors import UsageError
 from weaverl.scheduling.policies.gavel import QUANTUM_US
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.state import POLICIES, Parameters
 
 TWO_OF_EACH = [node(name) for name in ("r0", "r1", "t0", "t1")]
 
@@ -22,6 +22,15 @@ def test_a_policy_that_is_not_known_is_refused_with_those_that_are():
         Parameters(policy="weve")
     with pytest.raises(UsageError, match="'weve'"):
         msgspec.json.decode(b'{"policy": "weve"}', type=Parameters)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_that_is_known_places_a_job_and_gives_its_nodes_back(policy: str):
+    of = world(policy)
+    of.submit(job("a"))
+    of.run()
+    assert of.state("a") is JobState.FINISHED
+    assert not of.scheduler.state.groups
 
 
 def test_solo_gives_every_job_nodes_of_its_own_and_lets_it_wait_otherwise():

@@ -12,7 +12,7 @@ class PoolKind(StrEnum):
     TRAINING = "training"
 
 
-class Slot(msgspec.Struct, frozen=True, order=True):
+class Slot(msgspec.Struct, frozen=True, order=True, gc=False):
     """A device of a node as the scheduler hands it out."""
 
     node: str

@@ -11,7 +11,7 @@ from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobState, PhaseKind, PhaseProfile, Role
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One placement that was looked at for a job: its price, and why it was refused (empty: it was taken)."""
 
     kind: str

@@ -6,7 +6,7 @@ from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
 
 
-class Pin(msgspec.Struct, frozen=True):
+class Pin(msgspec.Struct, frozen=True, gc=False):
     """The slots of one job: fixed until it ends, so that its state can stay in the host memory of its nodes."""
 
     rollout: tuple[Slot, ...]

@@ -21,6 +21,7 @@ class Placed(msgspec.Struct, frozen=True):
 
     pin: Pin
     profile: PhaseProfile | None
+    is_ending: bool
     rollout_nodes: tuple[str, ...]
     training_nodes: tuple[str, ...]
     host_memory: HostMemory
@@ -49,6 +50,7 @@ def placed(state: ClusterState, record: JobRecord) -> Placed:
     return Placed(
         pin,
         profile,
+        record.ending is not None,
         pin.nodes(PoolKind.ROLLOUT),
         pin.nodes(PoolKind.TRAINING),
         record.spec.host_memory,

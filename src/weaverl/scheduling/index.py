@@ -62,7 +62,7 @@ class ClusterIndex:
             self._requeue(name, record)
             if record is None or record.pin is None:
                 self._placed.pop(name, None)
-            elif record.group is not None:
+            elif record.group is not None and self._is_news(record):
                 changed.groups[record.group] = None
         for node in changed.nodes:
             if node in self._group_of:
@@ -123,10 +123,19 @@ class ClusterIndex:
         self.table.put(group.name, describe(group, members, closed_reason(state, group), offered))
 
     def _member(self, state: ClusterState, record: JobRecord) -> Placed:
+        if self._is_news(record):
+            self._placed[record.spec.name] = placed(state, record)
+        return self._placed[record.spec.name]
+
+    def _is_news(self, record: JobRecord) -> bool:
+        """Whether a pinned job is not as it was last taken in: most steps of its life mean nothing to others."""
         known = self._placed.get(record.spec.name)
-        if known is None or known.pin is not record.pin or known.profile is not record.profile:
-            known = self._placed[record.spec.name] = placed(state, record)
-        return known
+        return (
+            known is None
+            or known.pin is not record.pin
+            or known.profile is not record.profile
+            or known.is_ending != (record.ending is not None)
+        )
 
     def _catalogue(self, state: ClusterState, name: str) -> None:
         record = state.nodes[name]

@@ -33,6 +33,7 @@ from weaverl.scheduling.stacked_rounds import Ints
 from weaverl.scheduling.state import ClusterState, switches_of
 
 _SORTS_TO_OPEN = {int(Answer.NO_ROOM): NO_ROOM, int(Answer.BREAKS_PROMISE): BREAKS_PROMISE}
+_FEW_ROWS = 256
 _SORTS = {int(Answer.CLOSED): CLOSED} | _SORTS_TO_OPEN
 
 
@@ -129,14 +130,22 @@ def _tell(
 ) -> None:
     """Why groups refused: the first in full. That a group is closed is told once, where it was to be packed."""
     sorts = _SORTS_TO_OPEN if stage.opened else _SORTS
-    refused = np.flatnonzero((answers >= min(sorts)) & (answers <= max(sorts)))
-    in_full = refused[: told.room]
+    in_full = _first_of(answers, min(sorts), told.room)
     rounds = _rounds(state, arrival, stage, in_full[answers[in_full] == Answer.BREAKS_PROMISE])
     for row in in_full.tolist():
         told.tell(_verdict(state, spec, arrival, stage, row, rounds.get(row)))
-    others = np.bincount(answers[refused[len(in_full) :]], minlength=len(sorts) + 2).tolist()
     for answer, sort in sorts.items():
-        told.count(stage.kind, sort, others[answer], stage.usd_per_hour)
+        others = np.count_nonzero(answers == answer) - np.count_nonzero(answers[in_full] == answer)
+        told.count(stage.kind, sort, int(others), stage.usd_per_hour)
+
+
+def _first_of(answers: NDArray[np.int8], least: int, number: int) -> Ints:
+    """The first rows that refused, from the answer that counts as the least on."""
+    found: Ints = np.empty(0, np.int64)
+    for end in (_FEW_ROWS, len(answers)):
+        if number and len(found) < number:
+            found = np.flatnonzero((answers[:end] >= least) & (answers[:end] <= Answer.BREAKS_PROMISE))[:number]
+    return found
 
 
 def _rounds(state: ClusterState, arrival: Arrival, stage: _Stage, rows: Ints) -> dict[int, Round]:

@@ -16,10 +16,11 @@ from weaverl.scheduling.admission import (
     Candidate,
     Decision,
     Judgement,
+    Told,
     breaks_promise,
+    decided,
     members_with,
     short_of,
-    verdict_on,
 )
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies.pinning import colocated, isolated
@@ -33,12 +34,12 @@ def choose(state: ClusterState, spec: JobSpec) -> Decision:
     """The placement with the most solo work per dollar among those that keep every promise."""
     judged = [(candidate, _judge(state, candidate, spec)) for candidate in _candidates(state, spec)]
     judged.sort(key=lambda one: _usd_per_solo_hour(state, one[0], one[1], spec))
-    verdicts = []
+    told = Told()
     for candidate, judgement in judged:
-        verdicts.append(verdict_on(candidate, judgement))
         if not judgement.refused:
-            return Decision(chosen=candidate, verdicts=tuple(verdicts), slowdowns=judgement.slowdowns)
-    return Decision(chosen=None, verdicts=tuple(verdicts))
+            return decided(candidate, judgement, told)
+        told.refused(candidate, judgement)
+    return Decision(chosen=None, verdicts=told.verdicts())
 
 
 def shared_slowdowns(members: list[Member]) -> dict[str, float]:
