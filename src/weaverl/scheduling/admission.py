@@ -66,8 +66,8 @@ class Told:
         self._verdicts.append(verdict)
 
     def refused(self, candidate: Candidate, judgement: Judgement) -> None:
-        """One that was refused."""
-        if self.room:
+        """One that was refused; why the job cannot be alone is always told."""
+        if self.room or candidate.kind == "isolate":
             self.tell(verdict_on(candidate, judgement))
         else:
             reason = candidate.sort if candidate.pin is None else BREAKS_PROMISE
@@ -83,7 +83,7 @@ class Told:
         """All of them, and what was chosen last."""
         counted = (
             Verdict(kind=kind, group=f"{number:,} more", added_usd_per_hour=usd, refused=reason)
-            for (kind, reason), (number, usd) in self._others.items()
+            for (kind, reason), (number, usd) in sorted(self._others.items(), key=lambda one: (one[1][1], one[0]))
         )
         return (*self._verdicts, *counted, *chosen)
 
