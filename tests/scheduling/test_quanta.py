@@ -88,10 +88,14 @@ def test_the_turn_goes_on_when_the_front_asks_after_its_quantum_and_comes_back()
     assert jobs(GrantPermit, answers) == ["a"], "a trains on the other pool: there b left nothing"
 
 
-def test_nobody_gives_up_a_turn_while_nobody_waits():
+def test_nobody_gives_up_a_turn_while_nobody_waits_and_a_newcomer_waits_for_no_second_quantum():
     turns = Turns("a", "b")
     turns.runs(turns.asks("a", ROLLOUT), after_us=5 * QUANTUM_US)
-    assert jobs(GrantPermit, turns.asks("a", TRAINING)) == ["a"]
+    training = turns.asks("a", TRAINING)
+    assert jobs(GrantPermit, training) == ["a"]
+    turns.asks("b", ROLLOUT)
+    turns.runs(training)
+    assert jobs(VacateSlot, turns.asks("a", ROLLOUT)) == ["a"]
 
 
 def test_a_front_that_asks_nothing_is_passed_over_and_its_quantum_is_over():
