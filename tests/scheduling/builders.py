@@ -132,6 +132,7 @@ class World:
         self.loading = loading
         self.tails = tails
         self.now = 0
+        self.tick_us = 1
         self.pending: deque[AnyEvent] = deque()
         self.timers: list[tuple[int, str]] = []
         self.log: list[tuple[AnyEvent, list[AnyCommand]]] = []
@@ -146,7 +147,7 @@ class World:
 
     def send(self, event: AnyEvent) -> list[AnyCommand]:
         """Stamp an event, hand it in, carry out what is answered."""
-        self.now += 1
+        self.now += self.tick_us
         event = msgspec.structs.replace(event, at=self.now)
         self._fold_freed(event)
         commands = self.scheduler.handle(event)

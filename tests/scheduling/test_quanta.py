@@ -108,10 +108,13 @@ def test_a_front_that_asks_nothing_is_passed_over_and_its_quantum_is_over():
     assert turns.asks("a", TRAINING) == [], "it is behind b now"
 
 
-@settings(max_examples=30, deadline=None)
-@given(streams, st.sampled_from(["gavel", "colocated", "solo"]), st.booleans())
-def test_every_job_ends_under_the_other_policies(steps: list[tuple[str, int]], policy: str, loading: bool):
+@settings(max_examples=40, deadline=None)
+@given(
+    streams, st.sampled_from(["gavel", "gavel", "colocated", "solo"]), st.booleans(), st.sampled_from([1, 2 * SECOND])
+)
+def test_every_job_ends_under_the_other_policies(steps: list[tuple[str, int]], policy: str, loading: bool, tick: int):
     world = World(cluster(*SMALL), loading=loading, parameters=Parameters(policy=policy))
+    world.tick_us = tick
     play(world, steps)
     world.run()
     assert {record.state for record in world.scheduler.state.jobs.values()} <= ENDED

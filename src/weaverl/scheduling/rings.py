@@ -48,6 +48,11 @@ class Member(msgspec.Struct, eq=False):
         return self.rollout if pool is _ROLLOUT else self.training
 
     @property
+    def is_on_one_pool(self) -> bool:
+        """Whether both phases use the same slots."""
+        return bool(self.rollout.mask & self.training.mask)
+
+    @property
     def is_in_one_ring(self) -> bool:
         """Whether both phases take turns in the same ring."""
         return any(lane is other for lane in self.rollout.lanes for other in self.training.lanes)

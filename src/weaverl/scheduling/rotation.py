@@ -220,7 +220,7 @@ class Rotation:
             self.state.lingering = [
                 left
                 for left in self.state.lingering
-                if left.grant.job != grant.job or (left.grant.pool is not grant.pool and not member.is_in_one_ring)
+                if left.grant.job != grant.job or (left.grant.pool is not grant.pool and not member.is_on_one_pool)
             ]
         lingers = member.lingers & ~member.seat(grant.pool).mask
         if permit.dirty_ranks:
