@@ -22,6 +22,7 @@ from weaverl.domain.events import (
 from weaverl.domain.facts import SCHEMA, Fact
 from weaverl.domain.jobs import ENDED, JobState
 from weaverl.scheduling.scheduler import Scheduler, Snapshot
+from weaverl.scheduling.state import Parameters
 
 
 def kills(world: World) -> list[tuple[str, int, str]]:
@@ -180,8 +181,8 @@ def test_cancelling_while_stopping_changes_nothing():
     assert world.state("a") is JobState.CANCELLED
 
 
-def recovered(world: World) -> Scheduler:
-    fresh = Scheduler(world.scheduler.state.cluster)
+def recovered(world: World, parameters: Parameters = Parameters()) -> Scheduler:
+    fresh = Scheduler(world.scheduler.state.cluster, parameters)
     for event, commands in world.log:
         fact = Fact(schema=SCHEMA, code="0", policy="weave-paper", event=event, commands=tuple(commands))
         read = decode_fact(encode_fact(fact))

@@ -25,7 +25,8 @@ class Group(msgspec.Struct, frozen=True):
     """Nodes of both pools and the jobs pinned among them, in rotation order. Groups share no node.
 
     ``quantum_us`` above 0: whole jobs take turns of that length on all their slots at once, instead of phases
-    (Gavel's time sharing).
+    (Gavel's time sharing). ``by_slack``: phases are granted as slots come free, in the order of what
+    their jobs' promises leave room for, instead of in lockstep rounds.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Group(msgspec.Struct, frozen=True):
     training_nodes: tuple[str, ...]
     members: tuple[str, ...]
     quantum_us: int = 0
+    by_slack: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:

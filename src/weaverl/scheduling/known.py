@@ -47,7 +47,7 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, placement, profiling
+from weaverl.scheduling import lifecycle, placement, profiling, progress
 from weaverl.scheduling.rotation import Rotation
 from weaverl.scheduling.rotation_state import LOADING, TRAINING, RotationState
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
@@ -114,7 +114,7 @@ class Known:
 
     def _commands(self) -> dict[type[Command], Callable[[Any, AnyEvent], None]]:
         return {
-            AcceptJob: self._accept,
+            AcceptJob: lambda _, event: lifecycle.fold_acceptance(self.state, event),
             RefuseRequest: _nothing,
             AcknowledgeRequest: _nothing,
             AdmitJob: self._admit,
@@ -123,7 +123,7 @@ class Known:
             StartRank: lambda command, _: placement.fold_start(self.state, command),
             GrantPermit: self._grant,
             MoveTail: lambda command, _: self._rotation_for(command).moving(command),
-            WidenPermit: lambda command, _: self._rotation_for(command).widened(command),
+            WidenPermit: lambda command, _: self._rotation_for(command).widened(command, self.state.now),
             VacateSlot: lambda command, _: self._rotation_for(command).vacating(command),
             RegroupJobs: self._shrink,
             KillJob: _nothing,
@@ -136,6 +136,7 @@ class Known:
         if living is not None and living[0].ending is None:
             record, rotation = living
             rotation.request(event)
+            progress.asked(record, event)
             if record.profiling:
                 profiling.observe(record, event)
             self.touched.append(rotation)
@@ -146,6 +147,8 @@ class Known:
             return
         record, rotation = living
         permit = rotation.phase_ended(event)
+        if permit is not None:
+            progress.phase_ended(self.state, record, permit, event)
         if record.profiling:
             profiling.observe(record, event)
         is_last = event.iteration + 1 == record.spec.iterations and event.phase is not LOADING
@@ -240,16 +243,6 @@ class Known:
         self._touch(rotation)
         lifecycle.fold_state(self.state, command)
 
-    def _accept(self, _: AcceptJob, event: AnyEvent) -> None:
-        assert isinstance(event, JobSubmitted)
-        before = self.state.jobs.pop(event.spec.name, None)
-        if event.spec.name in self.state.ended:
-            self.state.ended.remove(event.spec.name)
-        attempt = 1 if before is None else before.attempt + 1
-        record = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile)
-        self.state.jobs[event.spec.name] = record
-        self.state.changed.jobs[event.spec.name] = None
-
     def _queue(self, command: QueueJob, _: AnyEvent) -> None:
         self.state.jobs[command.job].verdicts = command.verdicts
 
@@ -259,6 +252,7 @@ class Known:
         self.state.changed.jobs[command.job] = None
 
     def _admit(self, command: AdmitJob, _: AnyEvent) -> None:
+        progress.admitted(self.state.jobs[command.job], self.state.now)
         placement.fold_admission(self.state, command)
         self._regroup(command.group)
 

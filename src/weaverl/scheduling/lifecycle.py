@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import AnyCommand, ChangeJobState, KillJob, SetTimer
-from weaverl.domain.events import DeathConfirmed, ProcessExited, RankRegistered
+from weaverl.domain.events import AnyEvent, DeathConfirmed, JobSubmitted, ProcessExited, RankRegistered
 from weaverl.domain.jobs import JobState
+from weaverl.scheduling import progress
 from weaverl.scheduling.placement import without_job
 from weaverl.scheduling.state import ClusterState, Ending, JobRecord, RankRecord, rank_key
 
@@ -26,6 +27,18 @@ def current(state: ClusterState, job: str, attempt: int) -> JobRecord | None:
     """The job's record if this attempt of it is the living one."""
     record = state.jobs.get(job)
     return record if record is not None and record.live and record.attempt == attempt else None
+
+
+def fold_acceptance(state: ClusterState, event: AnyEvent) -> None:
+    """Fold that a job was taken; whoever uses a name again gets the next attempt."""
+    assert isinstance(event, JobSubmitted)
+    name = event.spec.name
+    before = state.jobs.pop(name, None)
+    if name in state.ended:
+        state.ended.remove(name)
+    attempt = 1 if before is None else before.attempt + 1
+    state.jobs[name] = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile)
+    state.changed.jobs[name] = None
 
 
 def observe_registration(state: ClusterState, event: RankRegistered) -> None:
@@ -126,6 +139,7 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
     match command.state:
         case JobState.STOPPING:
             assert command.final is not None
+            progress.stopped(record, state.now)
             there = [node for node in nodes_of(record) if not state.nodes[node].gone]
             unconfirmed = there if record.ending is None else record.ending.unconfirmed
             record.ending = Ending(command.final, command.reason, unconfirmed)

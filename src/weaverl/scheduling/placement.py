@@ -130,12 +130,11 @@ def without_job(state: ClusterState, record: JobRecord) -> RegroupJobs:
     pins = [pin for pin in (state.jobs[name].pin for name in stay) if pin is not None]
     used = {slot.node for pin in pins for slot in pin.rollout + pin.training}
     return RegroupJobs(
-        group=Group(
-            group.name,
-            tuple(node for node in group.rollout_nodes if node in used),
-            tuple(node for node in group.training_nodes if node in used),
-            stay,
-            group.quantum_us,
+        group=msgspec.structs.replace(
+            group,
+            rollout_nodes=tuple(node for node in group.rollout_nodes if node in used),
+            training_nodes=tuple(node for node in group.training_nodes if node in used),
+            members=stay,
         )
     )
 

@@ -11,9 +11,9 @@ import msgspec
 from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
 from weaverl.domain.events import PermitRequested, PhaseEnded, SlotVacated, TailMoved, TailReached
 from weaverl.domain.groups import Group, Pin
-from weaverl.scheduling import tails
+from weaverl.scheduling import passes, tails
 from weaverl.scheduling.rings import Member, Rings
-from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lane, Lingering, Permit, RotationState
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lane, Lingering, Permit, RotationState, is_answered
 
 
 class Rotation:
@@ -53,8 +53,10 @@ class Rotation:
     def granted(self, grant: GrantPermit, at: int) -> None:
         """Fold a grant: the job has had its turn on these slots."""
         state, member = self.state, self.rings.members[grant.job]
-        state.waiting = [one for one in state.waiting if one.job != grant.job or not _is_answered(one, grant)]
-        state.permits[grant.job] = Permit(grant, list(range(grant.ranks)))
+        if state.group.by_slack:
+            passes.count(state, self.rings.members, self.holding, grant)
+        state.waiting = [one for one in state.waiting if one.job != grant.job or not is_answered(one, grant)]
+        state.permits[grant.job] = Permit(grant, list(range(grant.ranks)), since=at)
         seat = member.seat(grant.pool)
         member.holds = seat.mask
         if grant.later:
@@ -76,12 +78,15 @@ class Rotation:
         if permit is None or permit.grant.token != event.token or rank not in permit.open_ranks:
             return None
         permit.open_ranks.remove(rank)
+        permit.body_us = max(permit.body_us, event.report.body_us)
         if not event.vacated:
             permit.dirty_ranks.append(rank)
         elif permit.tail is not None:
             self._rank_moved(permit, rank)
         if permit.open_ranks:
             return None
+        if permit.grant.later:
+            tails.book(permit, event.at)
         held = self._give_back(permit)
         if permit.dirty_ranks or self.lingers:
             self._leave_lingering(permit, held)
@@ -124,9 +129,9 @@ class Rotation:
         if permit is not None and permit.grant.token == event.token:
             self._rank_moved(permit, event.rank.rank)
 
-    def widened(self, command: WidenPermit) -> None:
+    def widened(self, command: WidenPermit, at: int) -> None:
         """Fold that a permit has got slots that it was promised."""
-        tails.widened(self.state.permits[command.job], command)
+        tails.widened(self.state.permits[command.job], command, at)
         member, gained = self.rings.members[command.job], self.rings.mask(command.slots)
         self.held |= gained
         self.later &= ~gained
@@ -144,6 +149,7 @@ class Rotation:
         """Fold a job's end: it asks for nothing and has no turn. What it occupies stays until death is confirmed."""
         self.state.waiting = [request for request in self.state.waiting if request.job != job]
         self.state.stalled.pop(job, None)
+        passes.forget(self.state, job)
         self._leave(job)
         for left in self.state.lingering:
             if left.grant.job == job:
@@ -265,10 +271,6 @@ def _queue(waiting: list[PermitRequested], request: PermitRequested) -> None:
 
 def _urgency(request: PermitRequested) -> tuple[bool, int, str]:
     return request.phase is not LOADING, request.at, request.job
-
-
-def _is_answered(request: PermitRequested, grant: GrantPermit) -> bool:
-    return request.role == grant.role and request.phase is grant.phase and request.iteration == grant.iteration
 
 
 def _without_node(grant: GrantPermit, node: str) -> GrantPermit:

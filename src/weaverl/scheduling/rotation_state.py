@@ -35,13 +35,17 @@ class Tail(msgspec.Struct):
 class Permit(msgspec.Struct):
     """A granted phase. ``open_ranks`` have yet to end it; ``dirty_ranks`` ended it and left state on the slots.
 
-    The slots of ``grant`` are those held now, and its ``later`` those still waited for.
+    The slots of ``grant`` are those held now, and its ``later`` those still waited for. ``body_us`` is the slowest
+    rank's so far, of which ``lost_us`` went by for want of slots; that is booked up to ``since``.
     """
 
     grant: GrantPermit
     open_ranks: list[int]
     dirty_ranks: list[int] = []
     tail: Tail | None = None
+    since: int = 0
+    body_us: int = 0
+    lost_us: int = 0
 
 
 class Lingering(msgspec.Struct):
@@ -57,7 +61,8 @@ class RotationState(msgspec.Struct):
 
     ``waiting`` is in the order in which requests are looked at: cold starts first (they happen once), then the
     longest waiting. ``stalled``: since when a front has been waited for. ``turn_began``: when a group with a time
-    quantum granted its front the first phase of its turn.
+    quantum granted its front the first phase of its turn. ``passed``: how often somebody who asked later was granted
+    slots that a job waits for in a pool, in a group by slack.
     """
 
     group: Group
@@ -67,3 +72,9 @@ class RotationState(msgspec.Struct):
     lingering: list[Lingering] = []
     stalled: dict[str, int] = {}
     turn_began: int | None = None
+    passed: dict[str, int] = {}
+
+
+def is_answered(request: PermitRequested, grant: GrantPermit) -> bool:
+    """Whether the grant is the answer to the request, of the same job."""
+    return request.role == grant.role and request.phase is grant.phase and request.iteration == grant.iteration

@@ -95,7 +95,7 @@ def allowed_us(slo: float, solo_us: int) -> int:
 def slot_loads(members: Sequence[Member]) -> dict[Slot, int]:
     """Sum of phase times a round on each slot, with the switches where it is shared."""
     users = _users(members)
-    held = _held_us(members, users.values())
+    held = held_us(members, users.values())
     return {slot: sum(held[vertex] for vertex in line) for slot, line in users.items()}
 
 
@@ -152,8 +152,8 @@ def cycle_us(members: Sequence[Member]) -> Fraction:
 
     The search starts from the longest of the members' own cycles and the slots', which mostly is the answer.
     """
-    lines = list(dict.fromkeys(map(tuple, _users(members).values())))
-    held = _held_us(members, lines)
+    lines = lines_of(members)
+    held = held_us(members, lines)
     rests = [member.durations.sync_us + member.durations.other_us for member in members]
     chains = (held[2 * place] + held[2 * place + 1] + rest for place, rest in enumerate(rests))
     ratio = Fraction(max([0, *chains, *(sum(held[vertex] for vertex in line) for line in lines)]))
@@ -214,6 +214,11 @@ def _ratio_of_cycle(parent: dict[int, Edge], start: int) -> Fraction:
             return Fraction(weight, rounds)
 
 
+def lines_of(members: Sequence[Member]) -> list[tuple[int, ...]]:
+    """The different lines of phases that pass over slots; 2 x place is a member's rollout, the next its training."""
+    return list(dict.fromkeys(map(tuple, _users(members).values())))
+
+
 def _users(members: Sequence[Member]) -> dict[Slot, list[int]]:
     """The phases that pass over each slot in a round, in order: 2 x place is a member's rollout, the next training."""
     users: dict[Slot, list[int]] = {}
@@ -225,8 +230,8 @@ def _users(members: Sequence[Member]) -> dict[Slot, list[int]]:
     return users
 
 
-def _held_us(members: Sequence[Member], lines: Iterable[Sequence[int]]) -> list[int]:
-    """How long each phase holds its slots, numbered as in ``_users``: switches only where states take turns."""
+def held_us(members: Sequence[Member], lines: Iterable[Sequence[int]]) -> list[int]:
+    """How long each phase holds its slots, numbered as in ``lines_of``: switches only where states take turns."""
     shared = {vertex for line in lines if len(line) > 1 for vertex in line}
     held: list[int] = []
     for member in members:

@@ -11,7 +11,7 @@ import msgspec
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AnyCommand, GrantPermit, SetTimer
 from weaverl.domain.events import AnyEvent
-from weaverl.scheduling import turns
+from weaverl.scheduling import by_slack, turns
 from weaverl.scheduling.known import Known
 from weaverl.scheduling.reactions import react
 from weaverl.scheduling.rotation import Rotation
@@ -78,7 +78,8 @@ class Scheduler:
 
     def _take_turns(self, rotation: Rotation, event: AnyEvent, commands: list[AnyCommand]) -> None:
         known = self._known
-        for command in turns.decide(rotation, known.state):
+        discipline = by_slack if rotation.state.group.by_slack else turns
+        for command in discipline.decide(rotation, known.state):
             known.apply(command, event)
             commands.append(command)
             if type(command) is GrantPermit:

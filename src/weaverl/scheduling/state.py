@@ -89,6 +89,30 @@ class IterationRecord(msgspec.Struct):
     sync_us: int = 0
 
 
+class Progress(msgspec.Struct):
+    """What a job has done against the clock, over all its attempts. Microseconds.
+
+    ``solo_us``: solo time of the ``iterations`` that are finished; ``part_us``: of the finished phases of the next one.
+    ``wall_us``: time that counts for the slowdown up to ``since``; None while none passes (before the first rollout
+    is asked for, in the queue, after the end).
+    """
+
+    iterations: int = 0
+    solo_us: int = 0
+    part_us: int = 0
+    wall_us: int = 0
+    since: int | None = None
+
+    @property
+    def done_us(self) -> int:
+        """Solo time of all that is finished."""
+        return self.solo_us + self.part_us
+
+    def elapsed_us(self, now: int) -> int:
+        """Time that counts for the slowdown."""
+        return self.wall_us if self.since is None else self.wall_us + now - self.since
+
+
 class JobRecord(msgspec.Struct):
     """Everything known about a job."""
 
@@ -111,6 +135,7 @@ class JobRecord(msgspec.Struct):
     ranks: dict[str, RankRecord] = {}
     ending: Ending | None = None
     measured: dict[int, IterationRecord] = {}
+    progress: Progress = msgspec.field(default_factory=Progress)
 
     @property
     def live(self) -> bool:

@@ -28,10 +28,21 @@ from weaverl.scheduling.rings import Member, Rings, Seat
 from weaverl.scheduling.rotation_state import Permit, Tail
 
 
+def book(permit: Permit, at: int) -> None:
+    """Fold that time went by on the slots held since it was booked last: the rollout goes at their share of the pace.
+
+    In its own tail a rollout is as fast on few slots, and a permit is promised nothing more by then.
+    """
+    if missing := len(permit.grant.later):
+        permit.lost_us += (at - permit.since) * missing // (missing + len(permit.grant.slots))
+    permit.since = at
+
+
 def reached(permit: Permit, event: TailReached) -> None:
     """Fold the word that a tail is reached: the permit is promised nothing more."""
     permit.tail = Tail(event.keep)
     if permit.grant.later:
+        book(permit, event.at)
         permit.grant = msgspec.structs.replace(permit.grant, later=())
 
 
@@ -53,8 +64,9 @@ def rank_moved(permit: Permit, rank: int) -> bool:
     return True
 
 
-def widened(permit: Permit, command: WidenPermit) -> None:
+def widened(permit: Permit, command: WidenPermit, at: int) -> None:
     """Fold that promised slots are the permit's now."""
+    book(permit, at)
     gained = set(command.slots)
     later = tuple(slot for slot in permit.grant.later if slot not in gained)
     permit.grant = msgspec.structs.replace(permit.grant, slots=permit.grant.slots + command.slots, later=later)

@@ -12,19 +12,19 @@ after the quantum has passed since the first grant of its turn and somebody else
 
 from collections.abc import Iterator
 
-from weaverl.domain.commands import AnyCommand, GrantPermit, SetTimer, VacateSlot
-from weaverl.domain.events import PermitRequested, Token
-from weaverl.scheduling import tails
-from weaverl.scheduling.rings import Member, Seat
+from weaverl.domain.commands import AnyCommand, SetTimer
+from weaverl.domain.events import PermitRequested
+from weaverl.scheduling import granting
+from weaverl.scheduling.rings import Seat
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lingering
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT
 from weaverl.scheduling.state import ClusterState
 
 
 def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
     """What is due now; the caller folds each command before it asks for the next."""
     if rotation.later:
-        yield from _widen(rotation, cluster)
+        yield from granting.widen(rotation, cluster)
     state, members = rotation.state, rotation.rings.members
     in_quanta = state.group.quantum_us > 0
     for request in state.waiting:
@@ -33,60 +33,17 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
         taken = seat.mask & (rotation.held | rotation.later)
         if (taken and not rotation.keeping) or rotation.holding & (-1 if in_quanta else member.bit):
             continue
-        if not _is_ready(request, member, seat, cluster):
+        if not granting.is_ready(request, member, seat, cluster):
             continue
         if taken:
-            yield from _beside_tails(rotation, request, member, seat, cluster)
+            if request.phase is ROLLOUT and _is_front(request.job, seat):
+                yield from granting.beside_tails(rotation, request, member, seat, cluster)
         elif not _has_turn(rotation, request, seat):
             yield from _watch_fronts(rotation, seat, cluster)
         elif rotation.lingers & ~member.lingers & seat.mask:
-            yield from _vacate(_left_by_others(rotation, request.job, seat.mask), cluster)
+            yield from granting.vacate(granting.left_by_others(rotation, request.job, seat.mask), cluster)
         else:
-            yield _grant(rotation, request, member, seat, cluster)
-
-
-def _is_ready(request: PermitRequested, member: Member, seat: Seat, cluster: ClusterState) -> bool:
-    """Whether all ranks of the role are registered and the agents of the slots' nodes are there."""
-    if request.role not in member.ranks:
-        ranks = cluster.registered_ranks(request.job, request.role)
-        if ranks is None:
-            return False
-        member.ranks[request.role] = ranks
-    return cluster.nodes_ready(seat.nodes)
-
-
-def _grant(
-    rotation: Rotation,
-    request: PermitRequested,
-    member: Member,
-    seat: Seat,
-    cluster: ClusterState,
-    kept: int = 0,
-) -> GrantPermit:
-    return GrantPermit(
-        job=request.job,
-        attempt=request.attempt,
-        role=request.role,
-        token=Token(cluster.epoch, cluster.tokens + 1),
-        phase=request.phase,
-        pool=request.pool,
-        iteration=request.iteration,
-        slots=rotation.rings.slots(seat, seat.mask & ~kept),
-        ranks=member.ranks[request.role],
-        vacate=_is_wanted_by_others(rotation, request.job, seat),
-        later=rotation.rings.slots(seat, kept) if kept else (),
-    )
-
-
-def _is_wanted_by_others(rotation: Rotation, job: str, seat: Seat) -> bool:
-    """Whether somebody else takes turns on the slots; within a quantum the state stays where it is."""
-    if rotation.state.group.quantum_us:
-        return False
-    for lane in seat.lanes:
-        ring = lane.ring
-        if len(ring) > 1 or (ring and ring[0] != job):
-            return True
-    return False
+            yield granting.grant(rotation, request, member, seat, cluster)
 
 
 def _has_turn(rotation: Rotation, request: PermitRequested, seat: Seat) -> bool:
@@ -121,56 +78,3 @@ def _watch_fronts(rotation: Rotation, seat: Seat, cluster: ClusterState) -> Iter
     for front in sorted(fronts - stalled.keys()):
         name = f"turn/{rotation.state.group.name}/{front}/{cluster.now}"
         yield SetTimer(name=name, at=cluster.now + cluster.parameters.turn_patience_us)
-
-
-def _left_by_others(rotation: Rotation, job: str, mask: int) -> list[Lingering]:
-    lingering = rotation.state.lingering
-    return [left for left in lingering if left.grant.job != job and rotation.rings.mask(left.grant.slots) & mask]
-
-
-def _vacate(blocking: list[Lingering], cluster: ClusterState) -> Iterator[AnyCommand]:
-    for left in blocking:
-        if not left.vacating:
-            grant = left.grant
-            yield VacateSlot(
-                job=grant.job,
-                attempt=grant.attempt,
-                role=grant.role,
-                token=grant.token,
-                slots=grant.slots,
-                ranks=grant.ranks,
-            )
-            due = cluster.now + cluster.parameters.vacate_patience_us
-            yield SetTimer(name=f"vacate/{grant.token}/{grant.job}", at=due)
-
-
-def _beside_tails(
-    rotation: Rotation, request: PermitRequested, member: Member, seat: Seat, cluster: ClusterState
-) -> Iterator[AnyCommand]:
-    """A rollout whose turn it is starts on the slots that tails do not keep, once the tails are off them."""
-    permits = rotation.state.permits
-    kept = tails.kept_of(rotation.rings.members.values(), seat) if request.phase is ROLLOUT else None
-    if kept is None or not _is_front(request.job, seat):
-        return
-    free = seat.mask & ~kept
-    if free & rotation.held:
-        yield from tails.move(rotation.rings, permits, free)
-    elif left := _left_by_others(rotation, request.job, free):
-        yield from _vacate(left, cluster)
-    else:
-        yield _grant(rotation, request, member, seat, cluster, kept)
-
-
-def _widen(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
-    """Slots that permits are promised, and that are clean and in service by now, are theirs."""
-    for member in rotation.rings.members.values():
-        if not (free := member.later & ~rotation.held):
-            continue
-        if left := _left_by_others(rotation, member.name, free):
-            yield from _vacate(left, cluster)
-            free &= ~rotation.rings.mask(slot for one in left for slot in one.grant.slots)
-        grant = rotation.state.permits[member.name].grant
-        slots = rotation.rings.slots(member.seat(grant.pool), free)
-        slots = tuple(slot for slot in slots if cluster.nodes_ready((slot.node,)))
-        if slots:
-            yield tails.widen(grant, slots)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from weaverl.domain.cluster import Node, PoolKind, Slot
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, Placement
@@ -104,11 +106,11 @@ def nodes_of(state: ClusterState, names: Iterable[str]) -> list[Node]:
 
 
 def _grown(state: ClusterState, spec: JobSpec, group: Group, pin: Pin, kind: str) -> Candidate:
-    grown = Group(
-        group.name,
-        _united(group.rollout_nodes, pin.nodes(PoolKind.ROLLOUT)),
-        _united(group.training_nodes, pin.nodes(PoolKind.TRAINING)),
-        (*group.members, spec.name),
+    grown = msgspec.structs.replace(
+        group,
+        rollout_nodes=_united(group.rollout_nodes, pin.nodes(PoolKind.ROLLOUT)),
+        training_nodes=_united(group.training_nodes, pin.nodes(PoolKind.TRAINING)),
+        members=(*group.members, spec.name),
     )
     added = state.usd_per_hour(tuple(node for node in grown.nodes if node not in group.nodes))
     return Candidate(kind=kind, group=grown, pin=pin, added_usd_per_hour=added)

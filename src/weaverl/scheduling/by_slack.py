@@ -1,0 +1,83 @@
+"""Groups by slack: phases are granted as slots come free, and nobody's turn is waited for.
+
+Requests are looked at in this order: cold starts; requests that were passed ``MOST_PASSED`` times; those of jobs in
+danger, whose promise leaves them the least for what is ahead first; the others. Where nothing else is said, the
+longest waiting goes first. A request whose slots are all free and clean is granted. One that must wait reserves its
+slots: no request behind it may have one of them. So a job on many nodes is not kept waiting by smaller ones that come
+and go, and no request is passed more than ``MOST_PASSED`` times and once more by each other member.
+
+Everything else is as in rounds: a permit covers all of a job's slots in a pool, but for those that a tail keeps;
+state of others is asked off first; lost nodes are waited for by nobody else.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from weaverl.domain.commands import AnyCommand
+from weaverl.domain.events import PermitRequested
+from weaverl.scheduling import granting
+from weaverl.scheduling.passes import key_of
+from weaverl.scheduling.progress import allowance
+from weaverl.scheduling.rings import Member, Seat
+from weaverl.scheduling.rotation import Rotation
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT
+from weaverl.scheduling.state import ClusterState
+
+MOST_PASSED = 4
+"""How often a request may be passed by younger ones before it goes first."""
+
+_DANGER = 1050
+"""A job is in danger while its promise leaves less than so many thousandths of its SLO for what is ahead.
+
+At 1000 it has been as slow on the whole as it may be. Dollars do not depend on this, attainment does a little.
+"""
+
+
+def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
+    """What is due now; the caller folds each command before it asks for the next."""
+    if rotation.later:
+        yield from granting.widen(rotation, cluster)
+    reserved, members = 0, rotation.rings.members
+    for request in in_order(rotation, cluster):
+        member = members[request.job]
+        seat = member.seat(request.pool)
+        if rotation.holding & member.bit or not granting.is_ready(request, member, seat, cluster):
+            continue
+        if not seat.mask & reserved:
+            yield from _serve(rotation, request, member, seat, cluster)
+        if not rotation.holding & member.bit:
+            reserved |= seat.mask
+
+
+def in_order(rotation: Rotation, cluster: ClusterState) -> Sequence[PermitRequested]:
+    """The requests in the order in which they are looked at."""
+    waiting = rotation.state.waiting
+    if len(waiting) < 2:
+        return waiting
+    return sorted(waiting, key=lambda request: _urgency(request, rotation.state.passed, cluster))
+
+
+def urgency(slo: float, left: int) -> tuple[int, int]:
+    """The place of a request by its job's promise and the slowdown, in thousandths, that it leaves room for."""
+    return (2, left) if left < _DANGER * slo else (3, 0)
+
+
+def _urgency(request: PermitRequested, passed: dict[str, int], cluster: ClusterState) -> tuple[int, int]:
+    if request.phase is LOADING:
+        return 0, 0
+    if passed and passed.get(key_of(request.job, request.pool), 0) >= MOST_PASSED:
+        return 1, 0
+    record = cluster.jobs[request.job]
+    return (3, 0) if record.profile is None else urgency(record.spec.slo, allowance(record, cluster.now))
+
+
+def _serve(
+    rotation: Rotation, request: PermitRequested, member: Member, seat: Seat, cluster: ClusterState
+) -> Iterator[AnyCommand]:
+    """Grant a request that goes next, or clear its slots."""
+    if seat.mask & (rotation.held | rotation.later):
+        if request.phase is ROLLOUT and rotation.keeping:
+            yield from granting.beside_tails(rotation, request, member, seat, cluster)
+    elif rotation.lingers & ~member.lingers & seat.mask:
+        yield from granting.vacate(granting.left_by_others(rotation, request.job, seat.mask), cluster)
+    else:
+        yield granting.grant(rotation, request, member, seat, cluster)

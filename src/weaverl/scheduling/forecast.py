@@ -1,0 +1,94 @@
+"""What groups by slack come to: the slowdown of each member in the long run, played out under the rule of ``by_slack``.
+
+The play has no faults and nobody who comes or goes; a hand-over is paid in full wherever states take turns, and tails
+are moved where members are said to have any. The same members always give the same answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import exp, inf, log, sqrt
+from statistics import NormalDist
+
+from weaverl.domain.cluster import Slot
+from weaverl.domain.jobs import PhaseProfile
+from weaverl.scheduling.play import Play, Player, TailRule
+from weaverl.scheduling.round_model import MICROSECONDS, Member, held_us, lines_of
+
+ITERATIONS = 15
+PUBLISHED_TAIL = TailRule()
+QUANTILES = 13
+_STRIDES = (5, 8, 3, 11, 2, 7, 4, 10, 6, 9)
+"""How far apart a member's next rollout is among its quantiles: members of a group run through theirs differently."""
+
+
+def forecast(
+    members: Sequence[Member],
+    slos: Mapping[str, float],
+    *,
+    rollouts: Mapping[str, Sequence[int]] = {},
+    tails: Mapping[str, float] = {},
+    tail: TailRule = PUBLISHED_TAIL,
+    iterations: int = ITERATIONS,
+) -> dict[str, float]:
+    """Predicted slowdown of each member: wall time over the solo time that it is promised against.
+
+    Args:
+        members: with durations as they are to be expected (means, not those at the response cap).
+        slos: of each member: who is in danger goes first.
+        rollouts: microseconds of a member's rollouts where they differ (see ``spread``); run through again and again.
+        tails: the fraction of a member's rollout after which its tail can be moved; who is not named has none.
+        tail: how a tail goes on once it is moved.
+        iterations: played of a member on average, and of each at least a third of that.
+    """
+    held, masks = held_us(members, lines_of(members)), _masks(members)
+    players = []
+    for place, member in enumerate(members):
+        phases = slice(2 * place, 2 * place + 2)
+        tail_from = tails.get(member.job, 1.0)
+        player = Player(member, slos[member.job], held[phases], masks[phases], tail_from)
+        player.mix(rollouts.get(member.job, ()), _STRIDES[place % len(_STRIDES)])
+        players.append(player)
+    Play(players, tail).run(iterations)
+    return {player.job: player.slowdown() for player in players}
+
+
+def spread(profile: PhaseProfile, quantiles: int = QUANTILES) -> tuple[int, ...]:
+    """Rollouts as a profile says that they are spread: lognormal, cut off at the response cap. Microseconds."""
+    mean, cap = profile.rollout_mean_seconds, profile.rollout_max_seconds
+    variance = log(1.0 + profile.rollout_cv**2)
+    if not variance:
+        return (round(mean * MICROSECONDS),)
+    normal = NormalDist(log(mean) - variance / 2, sqrt(variance))
+    middles = ((2 * place + 1) / (2 * quantiles) for place in range(quantiles))
+    return tuple(round(min(exp(normal.inv_cdf(middle)), cap) * MICROSECONDS) for middle in middles)
+
+
+def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dict[str, float]:
+    """What no order of phases can beat for a member while the others keep their SLOs; infinite where none can do.
+
+    The others need a slot that is shared for their phases at least once in ``slo`` solo times each. What that leaves
+    of the slot's time must do for the member's own phases. A group with any bound above its member's SLO is pruned.
+    """
+    lines = lines_of(members)
+    held = held_us(members, lines)
+    solo = [member.solo_us for member in members]
+    rests = (member.durations.sync_us + member.durations.other_us for member in members)
+    least = [(held[2 * place] + held[2 * place + 1] + rest) / solo[place] for place, rest in enumerate(rests)]
+    needs = [us / (slos[members[vertex // 2].job] * solo[vertex // 2]) for vertex, us in enumerate(held)]
+    for line in lines:
+        load = sum(needs[vertex] for vertex in line)
+        for place in {vertex // 2 for vertex in line}:
+            own = [vertex for vertex in line if vertex // 2 == place]
+            left = 1.0 - load + sum(needs[vertex] for vertex in own)
+            share = sum(held[vertex] for vertex in own) / solo[place]
+            least[place] = max(least[place], share / left if left > 0 else inf)
+    return {member.job: bound for member, bound in zip(members, least, strict=True)}
+
+
+def _masks(members: Sequence[Member]) -> list[int]:
+    """Bits of the slots of each phase."""
+    bits: dict[Slot, int] = {}
+    return [
+        sum(bits.setdefault(slot, 1 << len(bits)) for slot in slots)
+        for member in members
+        for slots in (member.pin.rollout, member.pin.training)
+    ]

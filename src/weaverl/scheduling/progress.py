@@ -1,0 +1,100 @@
+"""How a job stands against the clock and its promise: solo time of what it has done, and wall time since its start.
+
+The slowdown that is promised is wall time over solo time. Wall time runs from the first rollout's request, so that
+the first start is not in it, to the end; between a failure and the next admission it stands still, and the cold start
+of a later attempt is in it. The solo time of an iteration is that of its measured phases, and the profile's for the
+sync and the rest; an iteration that was finished before an attempt ended counts once.
+"""
+
+from weaverl.domain.cluster import PoolKind
+from weaverl.domain.events import PermitRequested, PhaseEnded
+from weaverl.domain.groups import Pin
+from weaverl.domain.jobs import PhaseKind, PhaseProfile
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, Permit
+from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
+from weaverl.scheduling.state import ClusterState, JobRecord
+
+HORIZON = 20
+"""Iterations that are looked ahead: what a job has lost must be made good within so many, or by its end."""
+
+
+def asked(record: JobRecord, event: PermitRequested) -> None:
+    """Fold a request: with that for the first rollout the time begins."""
+    if record.progress.since is None and event.phase is not LOADING:
+        record.progress.since = event.at
+
+
+def admitted(record: JobRecord, now: int) -> None:
+    """Fold an admission, before it is folded otherwise: from the second on the cold start counts."""
+    if record.admitted_at is not None and record.progress.since is None:
+        record.progress.since = now
+
+
+def stopped(record: JobRecord, now: int) -> None:
+    """Fold the end of an attempt: an iteration under way has to be done again."""
+    progress = record.progress
+    progress.wall_us, progress.since, progress.part_us = progress.elapsed_us(now), None, 0
+
+
+def phase_ended(state: ClusterState, record: JobRecord, permit: Permit, event: PhaseEnded) -> None:
+    """Fold the end of a phase by its last rank."""
+    progress = record.progress
+    if event.failed or event.phase is LOADING or event.iteration < progress.iterations:
+        return
+    progress.part_us += _solo_us(state, record.pin, event.phase, permit.body_us - permit.lost_us)
+    if event.phase is TRAINING:
+        profile = record.profile
+        between = 0.0 if profile is None else profile.sync_seconds + profile.other_seconds
+        progress.solo_us += progress.part_us + round(between * MICROSECONDS)
+        progress.part_us, progress.iterations = 0, event.iteration + 1
+
+
+def slack_us(record: JobRecord, now: int) -> int:
+    """What may still be lost before the promise is broken by what is done so far; below 0 it is."""
+    return allowed_us(record.spec.slo, record.progress.done_us) - record.progress.elapsed_us(now)
+
+
+def allowance(record: JobRecord, now: int) -> int:
+    """The slowdown, in thousandths, that the promise leaves room for from here to the horizon.
+
+    A job that has run just as slowly as it may has its SLO left, one that has waited longer has less.
+    """
+    assert record.profile is not None
+    progress, left_us = record.progress, _ahead_us(record, record.profile)
+    return room(record.spec.slo, progress.solo_us, progress.part_us, left_us, progress.elapsed_us(now))
+
+
+def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int) -> int:
+    """The slowdown, in thousandths, that a promise leaves room for.
+
+    Args:
+        slo: the promise.
+        solo_us: solo time of the finished iterations.
+        part_us: of what is finished of the one under way.
+        ahead_us: of the iterations up to the horizon, with the one under way.
+        elapsed_us: wall time so far.
+    """
+    return 1000 * (allowed_us(slo, solo_us + ahead_us) - elapsed_us) // max(ahead_us - part_us, 1)
+
+
+def _ahead_us(record: JobRecord, profile: PhaseProfile) -> int:
+    """Solo time, by the profile's means, from the next iteration's start to the horizon or the end."""
+    iterations = record.spec.iterations
+    left = HORIZON if iterations is None else min(max(iterations - record.progress.iterations, 1), HORIZON)
+    return left * mean_us(profile)
+
+
+def mean_us(profile: PhaseProfile) -> int:
+    """Mean solo time of an iteration."""
+    seconds = profile.rollout_mean_seconds + profile.training_seconds + profile.sync_seconds + profile.other_seconds
+    return round(seconds * MICROSECONDS)
+
+
+def _solo_us(state: ClusterState, pin: Pin | None, phase: PhaseKind, placed_us: int) -> int:
+    """What a phase would have taken on a GPU of its own pool."""
+    assert pin is not None
+    slots, own = (pin.rollout, PoolKind.ROLLOUT) if phase is ROLLOUT else (pin.training, PoolKind.TRAINING)
+    if state.nodes[slots[0].node].node.pool is own:
+        return placed_us
+    cluster = state.cluster
+    return round(placed_us / (cluster.rollout_on_training if phase is ROLLOUT else cluster.training_on_rollout))
