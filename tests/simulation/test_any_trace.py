@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.small import row, trace
+from weaverl.domain.jobs import PhaseKind
 from weaverl.reports.recorded import audit_recorded
 from weaverl.simulation.costs import Costs, LinkSharing
 from weaverl.simulation.simulate import Setup, simulate_heard
@@ -65,3 +66,16 @@ def test_every_job_ends_and_the_auditor_finds_nothing(jobs, policy, costs, seed)
         or costs.link_sharing is LinkSharing.SHARED
         or (outcome.retries > 0 or outcome.slowdown.max == 1.0)
     )
+
+
+def test_a_sync_that_a_crash_cuts_off_is_work_that_was_done():
+    jobs = trace(row("a", iterations=10, rollout=244.0, training=399.0, sync_gib=200.0))
+    cut_off = 0
+    for seed in range(5):
+        recorder = Recorder()
+        costs = Costs(job_mtbf_hours=0.4)
+        finished = simulate_heard(jobs, Setup(seed=seed, costs=costs), (), recorder=recorder)
+        assert audit_recorded(jobs, finished.cluster, recorder, finished.outcome).findings == ()
+        syncs = [one for one in recorder.intervals() if one.phase is PhaseKind.SYNC]
+        cut_off += any(one.released_at - one.started_at < one.solo_us for one in syncs)
+    assert cut_off

@@ -164,6 +164,7 @@ class Phases:
     def _trained(self, run: Run) -> None:
         iteration = run.iteration
         run.iteration += 1
+        run.syncing_since = self._engine.now
         sync_us = 0 if run.colocated else run.work.sync_us[iteration]
         self._link.send(sync_us, self._synced, (run, run.attempt, iteration, self._engine.now))
 
@@ -171,6 +172,7 @@ class Phases:
         run, attempt, iteration, began = synced
         if not (run.alive and run.attempt == attempt):
             return
+        run.syncing_since = NOT_DUE
         if self._recorder is not None:
             self._recorder.synced(run, iteration, began, self._engine.now)
         other_us = run.work.other_us[iteration]

@@ -45,6 +45,7 @@ class Run:
         "since",
         "speed",
         "started",
+        "syncing_since",
         "tail_late",
         "tail_left",
         "token",
@@ -59,6 +60,7 @@ class Run:
         self.alive = self.loaded = False
         self.due = NOT_DUE
         self.requested_at = 0
+        self.syncing_since = NOT_DUE
 
     def admit(self, command: AdmitJob, paces: dict[PhaseKind, float]) -> None:
         """A new attempt begins. Alone in its group, the job is loaded right where it will run."""

@@ -12,7 +12,7 @@ from weaverl.domain.cluster import Slot
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, PhaseKind
 from weaverl.domain.timeline import Interval, NodeSpan
-from weaverl.simulation.run import ROLLOUT, Run
+from weaverl.simulation.run import NOT_DUE, ROLLOUT, Run
 
 PHASES = (PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC)
 CODES = {phase: code for code, phase in enumerate(PHASES)}
@@ -64,7 +64,12 @@ class Recorder:
         self._row(run, CODES[PhaseKind.LOADING], run.iteration, (began, began, began, now), 0)
 
     def stopped(self, run: Run, now: int) -> None:
-        """An attempt is over: its cold start that came to nothing, or one of no length that marks the end."""
+        """An attempt is over: its cold start that came to nothing, or one of no length that marks the end.
+
+        A sync that is cut off is never made good: the next attempt begins with what the training had saved.
+        """
+        if run.syncing_since != NOT_DUE:
+            self.synced(run, run.iteration - 1, run.syncing_since, now)
         began = now if run.loaded else self._admitted_at[run.name]
         self._row(run, CODES[PhaseKind.LOADING], run.iteration, (began, began, began, now), 0)
 

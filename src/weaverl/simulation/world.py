@@ -44,7 +44,7 @@ from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
 from weaverl.simulation.failures import Faults
 from weaverl.simulation.link import PrivateLink, SharedLink
 from weaverl.simulation.phases import Phases
-from weaverl.simulation.run import ROLLOUT, TRAINING, Run
+from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
 from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.workload import SimulatedJob, WorkOf
 
@@ -219,6 +219,7 @@ class World:
         run = self.runs[command.job]
         if self._recorder is not None:
             self._recorder.stopped(run, self.engine.now)
+        run.syncing_since = NOT_DUE
         run.stop()
         if command.node not in self._lost:
             self.engine.at(self.engine.now, self._confirm, command)
