@@ -36,7 +36,7 @@ def job(
         rollout_gpus=8,
         training_gpus=8,
         host_memory=HostMemory(rollout_bytes=GIB, training_bytes=GIB),
-        slo=1.5,
+        slo=slo,
         iterations=iterations,
         profile=PhaseProfile(
             rollout_max_seconds=rollout, rollout_mean_seconds=mean or rollout, training_seconds=training
@@ -49,6 +49,14 @@ def standing(*specs: JobSpec, cluster: Cluster = CLUSTER) -> Scheduler:
     for spec in specs:
         submit(scheduler, spec)
     return scheduler
+
+
+def times(number: int) -> Cluster:
+    """So many of each node."""
+    nodes = (
+        msgspec.structs.replace(node, name=f"{node.name}-{place}") for node in CLUSTER.nodes for place in range(number)
+    )
+    return msgspec.structs.replace(CLUSTER, nodes=tuple(nodes))
 
 
 def test_a_job_that_fits_a_bubble_adds_nothing_and_everybody_is_told():
@@ -81,16 +89,30 @@ def test_each_refusal_has_its_reason_and_who_is_there():
 
 
 def test_groups_that_cannot_be_cheaper_are_listed_as_not_looked_at():
-    two_of_each = msgspec.structs.replace(
-        CLUSTER,
-        nodes=tuple(
-            msgspec.structs.replace(node, name=f"{node.name}-{place}") for node in CLUSTER.nodes for place in range(2)
-        ),
-    )
-    scheduler = standing(job("a", 10, 10), job("long", 100, 100), cluster=two_of_each)
+    scheduler = standing(job("a", 10, 10), job("long", 100, 100), cluster=times(2))
     answer = what_if(scheduler, job("b", 10, 10))
     assert answer.group == "g1" and [looked.group for looked in answer.looked_at] == ["g1", "g2"]
     assert answer.looked_at[1].refused == NOT_LOOKED_AT and answer.looked_at[1].members == ("long",)
+
+
+def test_each_of_many_groups_that_refuse_has_its_own_reason():
+    scheduler = standing(*(job(f"a{place}", 10, 12, slo=1.0) for place in range(20)), cluster=times(20))
+    answer = what_if(scheduler, job("long", 100, 100))
+    assert answer.wait is not None and len(scheduler.state.groups) == 20
+    assert {looked.group: looked.refused for looked in answer.looked_at if looked.kind == "pack"} == {
+        f"g{place + 1}": f"would slow a{place} to 9.09x, its SLO is 1.00x" for place in range(20)
+    }
+    assert [looked.kind for looked in answer.looked_at if looked.kind != "pack"] == ["isolate"]
+
+
+def test_of_many_groups_those_before_the_one_taken_have_their_reasons_and_no_others():
+    jobs = [job(f"a{place}", 10, 12, slo=1.0) for place in range(20)]
+    jobs[17] = job("roomy", 100, 100)
+    answer = what_if(standing(*jobs, cluster=times(20)), job("b", 10, 11, slo=20.0))
+    assert answer.group == "g18"
+    refused = {looked.group: looked.refused for looked in answer.looked_at}
+    assert all(refused[f"g{place}"].startswith("would slow a") for place in range(1, 18))
+    assert (refused["g18"], refused["g19"], refused["g20"]) == ("", NOT_LOOKED_AT, NOT_LOOKED_AT)
 
 
 def test_a_wait_lasts_until_the_expected_end_at_mean_iterations():
@@ -147,12 +169,9 @@ def test_whatever_runs_the_answer_is_what_the_scheduler_does(
     jobs: list[tuple[int, int, float]], new: tuple[int, int, float]
 ):
     scheduler = standing(
-        *(
-            msgspec.structs.replace(job(f"j{place}", rollout, training), slo=slo)
-            for place, (rollout, training, slo) in enumerate(jobs)
-        )
+        *(job(f"j{place}", rollout, training, slo=slo) for place, (rollout, training, slo) in enumerate(jobs))
     )
-    spec = msgspec.structs.replace(job("new", *new[:2]), slo=new[2])
+    spec = job("new", *new[:2], slo=new[2])
     answer = what_if(scheduler, spec)
     submit(scheduler, spec)
     record = scheduler.state.jobs["new"]

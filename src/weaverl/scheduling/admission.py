@@ -52,14 +52,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Told:
     """Verdicts on what was refused for a job: the cheapest in full, the others counted by reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_full: int = _TOLD_IN_FULL) -> None:
+        self._in_full = in_full
         self._verdicts: list[Verdict] = []
         self._others: dict[tuple[str, str], tuple[int, float]] = {}
 
     @property
     def room(self) -> int:
         """How many more are told in full."""
-        return max(_TOLD_IN_FULL - len(self._verdicts), 0)
+        return max(self._in_full - len(self._verdicts), 0)
 
     def tell(self, verdict: Verdict) -> None:
         """One that was refused, in full."""
@@ -88,9 +89,11 @@ class Told:
         return (*self._verdicts, *counted, *chosen)
 
 
-def first_admitted(state: ClusterState, candidates: Iterable[Candidate], spec: JobSpec) -> Decision:
+def first_admitted(
+    state: ClusterState, candidates: Iterable[Candidate], spec: JobSpec, in_full: int = _TOLD_IN_FULL
+) -> Decision:
     """The first candidate that keeps every promise, with the reasons of those that were refused before it."""
-    told = Told()
+    told = Told(in_full)
     for candidate in candidates:
         judgement = judge(state, candidate, spec)
         if not judgement.refused:

@@ -11,14 +11,16 @@ import msgspec
 from weaverl.domain.commands import Verdict
 from weaverl.domain.events import DeathConfirmed, ProcessExited
 from weaverl.domain.jobs import JobSpec
-from weaverl.scheduling.admission import predicted_slowdowns
+from weaverl.scheduling.admission import first_admitted, predicted_slowdowns
 from weaverl.scheduling.lifecycle import nodes_of
+from weaverl.scheduling.policies.one_by_one import candidates
 from weaverl.scheduling.round_model import MICROSECONDS
 from weaverl.scheduling.scheduler import Scheduler, Snapshot
 from weaverl.scheduling.state import ClusterState, JobRecord, as_member
 from weaverl.simulation.standing import submit
 
 NOT_LOOKED_AT = "not looked at: it cannot be cheaper than the placement taken"
+NOT_NEEDED = "not looked at: it cannot be cheaper than the placement that would delay others"
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,7 @@ def what_if(scheduler: Scheduler, spec: JobSpec) -> Answer:
     before = _slowdowns(copy.state)
     usd_before = _usd_per_hour(copy.state)
     submit(copy, spec)
-    looked_at = _looked_at(copy.state, scheduler.state, spec.name)
+    looked_at = _looked_at(copy.state, scheduler.state, spec)
     record = copy.state.jobs[spec.name]
     wait = None if record.pin is not None else _wait_for(copy, spec.name)
     taken = next((verdict for verdict in record.verdicts if not verdict.refused), None) if record.pin else None
@@ -124,14 +126,14 @@ def _effects(state: ClusterState, record: JobRecord, before: dict[str, float]) -
     )
 
 
-def _looked_at(state: ClusterState, untouched: ClusterState, job: str) -> tuple[Looked, ...]:
+def _looked_at(state: ClusterState, untouched: ClusterState, spec: JobSpec) -> tuple[Looked, ...]:
     """The verdicts on the job, with the members of their groups; groups that no verdict speaks of come last."""
-    verdicts = state.jobs[job].verdicts
-    looked = [_looked(verdict, untouched) for verdict in verdicts]
+    record = state.jobs[spec.name]
+    verdicts = _each(untouched, spec, record.verdicts)
     spoken_of = {verdict.group for verdict in verdicts}
-    rest = [group for name, group in sorted(untouched.groups.items()) if name not in spoken_of]
+    refused = NOT_LOOKED_AT if record.pin is not None else NOT_NEEDED
     return (
-        *looked,
+        *(_looked(verdict, untouched) for verdict in verdicts),
         *(
             Looked(
                 kind="",
@@ -139,11 +141,24 @@ def _looked_at(state: ClusterState, untouched: ClusterState, job: str) -> tuple[
                 members=group.members,
                 added_usd_per_hour=None,
                 slowdowns={},
-                refused=NOT_LOOKED_AT,
+                refused=refused,
             )
-            for group in rest
+            for name, group in sorted(untouched.groups.items())
+            if name not in spoken_of
         ),
     )
+
+
+def _each(untouched: ClusterState, spec: JobSpec, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """The verdicts, each on one placement: where the scheduler only counted some, all are judged one by one.
+
+    What was found is the last; the scheduler's own verdict on it stays, since it knows the queue.
+    """
+    if all(verdict.kind == "isolate" or verdict.group in untouched.groups for verdict in verdicts):
+        return verdicts
+    found = candidates(untouched, spec)
+    decision = first_admitted(untouched, found, spec, in_full=len(found))
+    return decision.verdicts if decision.chosen is None else (*decision.verdicts[:-1], verdicts[-1])
 
 
 def _looked(verdict: Verdict, untouched: ClusterState) -> Looked:
