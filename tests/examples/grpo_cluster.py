@@ -20,6 +20,7 @@ from weaverl.control.client import Client
 from weaverl.control.home import Home
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
+from weaverl.scheduling.state import Parameters
 
 EXAMPLE = Path(grpo.__file__).parent
 ENGINE_BYTES = 76_736
@@ -67,11 +68,11 @@ def tiny_job(file: str, seed: int, out: Path, *arguments: str) -> JobSpec:
 
 
 @contextmanager
-def running(of: Cluster) -> Iterator[Home]:
+def running(of: Cluster, parameters: Parameters = Parameters()) -> Iterator[Home]:
     directory = Path(tempfile.mkdtemp(prefix="weaverl-live-"))
     home = Home(directory)
     try:
-        bring_up(home, of, while_alive=os.getpid())
+        bring_up(home, of, while_alive=os.getpid(), parameters=parameters)
         yield home
     finally:
         if (record := home.head()) is not None:

@@ -19,9 +19,9 @@ from weaverl.runtime import job_checkpoints, session
 from weaverl.runtime.checkpoint import load_checkpoint, save_checkpoint
 from weaverl.runtime.checkpoint_agreement import StoreExchange, agreed_iteration
 from weaverl.runtime.checkpoint_files import Found, find_checkpoints, set_newer_aside
-from weaverl.runtime.conductors import PlainCalls
 from weaverl.runtime.environment import RankEnvironment
 from weaverl.runtime.session import Job
+from weaverl.runtime.unwoven import PlainCalls
 
 
 def found(*whole, damaged=()):

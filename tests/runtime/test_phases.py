@@ -15,8 +15,8 @@ from weaverl.domain.events import PermitRequested, PhaseEnded
 from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import NestedPhaseError, PhaseError
 from weaverl.runtime import session
-from weaverl.runtime.conductors import PlainCalls
 from weaverl.runtime.session import Job
+from weaverl.runtime.unwoven import PlainCalls
 
 ROLLOUT, TRAINING = PhaseKind.ROLLOUT, PhaseKind.TRAINING
 

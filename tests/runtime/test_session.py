@@ -17,9 +17,9 @@ from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, Sl
 from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import DeviceMemoryError, HostMemoryError, NestedPhaseError, PhaseError
 from weaverl.runtime import session
-from weaverl.runtime.conductors import PlainCalls
 from weaverl.runtime.device_memory import DeviceMemory
 from weaverl.runtime.session import Job
+from weaverl.runtime.unwoven import PlainCalls
 
 torch = pytest.importorskip("torch")
 from weaverl.runtime.meeting import Meeting  # noqa: E402

@@ -20,6 +20,7 @@ from weaverl.domain.commands import (
 from weaverl.domain.events import (
     AgentReported,
     AnyEvent,
+    CheckpointWritten,
     ControllerStarted,
     DeathConfirmed,
     JobSubmitted,
@@ -43,6 +44,7 @@ from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import JobRecord, Parameters
 
 GIB = 2**30
+OF_RANKS = (PhaseEnded, CheckpointWritten, TailReached, TailMoved, SlotVacated, RankRegistered, ProcessExited)
 SECOND = 1_000_000
 
 
@@ -114,7 +116,8 @@ class World:
     """Carries commands out at once, one pending reaction at a time, and checks every invariant after each event.
 
     Jobs run ``iterations`` of rollout then training, after a cold start in each pool with ``loading``; with ``tails``
-    their rollouts say that a quarter of the slots would do.
+    their rollouts say that a quarter of the slots would do. A job with a checkpoint directory saves every iteration,
+    and its next attempt goes on after the last one that was finished.
     Tests decide the order of reactions with ``deliver(index)``.
     """
 
@@ -215,7 +218,7 @@ class World:
                 self.pending.append(RankRegistered(rank=command.rank))
             case ChangeJobState(state=JobState.RUNNING):
                 pools = (PoolKind.ROLLOUT, PoolKind.TRAINING)
-                steps = [(PhaseKind(str(pool)), pool, i) for i in range(self.iterations) for pool in pools]
+                steps = [(PhaseKind(str(pool)), pool, i) for i in self._left(command.job) for pool in pools]
                 loads = [(PhaseKind.LOADING, pool, 0) for pool in pools if self.loading]
                 self.progress[(command.job, command.attempt)] = loads + steps
                 self._next_phase(command.job, command.attempt)
@@ -233,6 +236,18 @@ class World:
                 self.pending.append(DeathConfirmed(job=command.job, attempt=command.attempt, node=command.node))
             case SetTimer():
                 self.timers.append((command.at, command.name))
+
+    def _left(self, name: str) -> range:
+        record = self.scheduler.state.jobs[name]
+        return range(record.iterations_done if record.spec.checkpoint_directory else 0, self.iterations)
+
+    def _save(self, event: PhaseEnded) -> None:
+        saves = self.scheduler.state.jobs[event.rank.job].spec.checkpoint_directory is not None
+        if saves and event.phase is PhaseKind.TRAINING:
+            ranks = self.scheduler.state.jobs[event.rank.job].ranks.values()
+            for one in ranks:
+                if one.rank.role == event.rank.role:
+                    self.pending.append(CheckpointWritten(rank=one.rank, iteration=event.iteration))
 
     def _role(self, name: str, pool: PoolKind) -> str:
         local = self.scheduler.state.jobs[name].spec.placement is Placement.LOCAL
@@ -307,7 +322,7 @@ class World:
         def of_dead(event: AnyEvent) -> bool:
             if isinstance(event, PermitRequested):
                 return (event.job, event.attempt) == (name, attempt) and role in (None, event.role)
-            if isinstance(event, PhaseEnded | TailReached | TailMoved | SlotVacated | RankRegistered | ProcessExited):
+            if isinstance(event, OF_RANKS):
                 rank = event.rank
                 return (rank.job, rank.attempt) == (name, attempt) and role in (None, rank.role)
             return False
@@ -343,6 +358,7 @@ class World:
         rest = [e for e in self.pending if isinstance(e, PhaseEnded) and e.token == event.token]
         record = self.scheduler.state.jobs[event.rank.job]
         if not rest and record.attempt == event.rank.attempt and record.ending is None:
+            self._save(event)
             self._next_phase(event.rank.job, event.rank.attempt)
 
 

@@ -16,6 +16,7 @@ from weaverl.channel.store import START, Append, Entry, Lease, Put, Store, Trim,
 from weaverl.channel.wire import WireError, decode_event, encode_fact
 from weaverl.control.clock import Clock
 from weaverl.control.delivery import deliver
+from weaverl.control.planner import Planner
 from weaverl.control.recovery import SNAPSHOT_EVERY, Recovered, recover
 from weaverl.control.status import describe
 from weaverl.domain.cluster import Cluster
@@ -64,6 +65,7 @@ class Controller:
         self._position = START
         self._clock = Clock()
         self._beats = _Beats()
+        self._planner = Planner()
         self._status_due = 0.0
         self._renewal_due = 0.0
         self._beat_number = 0
@@ -80,6 +82,7 @@ class Controller:
                 self.turn()
             except StoreUnavailableError as error:
                 logger.warning("%s; trying again", error)
+        self._planner.close()
         assert self._lease is not None
         self._store.release_lease(self._lease)
 
@@ -90,6 +93,8 @@ class Controller:
         self._handle(incoming)
         if len(incoming) < _BATCH:
             self._handle(self._due_events())
+            plan = self._planner.look(self._recovered.scheduler.state)
+            self._handle([] if plan is None else [(plan, None)])
 
     def take_over(self, stop: threading.Event) -> bool:
         """Get the lease and recover; False if told to stop before."""
@@ -137,6 +142,7 @@ class Controller:
         ranks = {name: tuple(r.rank for r in job.ranks.values()) for name, job in scheduler.state.jobs.items()}
         commands = scheduler.handle(event)
         self._recovered.fold_timers(event, tuple(commands))
+        self._planner.hear(commands)
         self._recovered.since_snapshot += 1
         writes: list[Write] = []
         for command in commands:

@@ -7,7 +7,7 @@ import msgspec
 
 from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.events import RankId, Token
-from weaverl.domain.groups import Group, Pin
+from weaverl.domain.groups import Group, Move, Pin
 from weaverl.domain.jobs import JobState, PhaseKind, PhaseProfile, Role
 
 
@@ -146,6 +146,28 @@ class RegroupJobs(Command, frozen=True, kw_only=True, tag=True):
     group: Group
 
 
+class PlanMove(Command, frozen=True, kw_only=True, tag=True):
+    """The job is to move at the end of an iteration, once it has written its checkpoint."""
+
+    job: str
+    move: Move
+
+
+class DropMove(Command, frozen=True, kw_only=True, tag=True):
+    """The job stays after all."""
+
+    job: str
+    attempt: int
+    reason: str
+
+
+class RefusePlan(Command, frozen=True, kw_only=True, tag=True):
+    """A proposed plan cannot be followed; nothing was changed."""
+
+    base_version: int
+    reason: str
+
+
 class KillJob(Command, frozen=True, kw_only=True, tag=True):
     """The node's agent kills all processes of the attempt and confirms their death."""
 
@@ -156,7 +178,7 @@ class KillJob(Command, frozen=True, kw_only=True, tag=True):
 
 
 class ChangeJobState(Command, frozen=True, kw_only=True, tag=True):
-    """A job moves through its life. ``final`` is where a job that is stopping will end."""
+    """A job goes through its life. ``final`` is where a job that is stopping will end; queued: it is moved."""
 
     job: str
     attempt: int
@@ -185,6 +207,9 @@ AnyCommand = (
     | WidenPermit
     | VacateSlot
     | RegroupJobs
+    | PlanMove
+    | DropMove
+    | RefusePlan
     | KillJob
     | ChangeJobState
     | SetTimer

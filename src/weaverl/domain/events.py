@@ -7,6 +7,7 @@ Durations were measured by the process that ran them, on its monotonic clock.
 import msgspec
 
 from weaverl.domain.cluster import Node, PoolKind, Slot
+from weaverl.domain.groups import Move
 from weaverl.domain.jobs import JobSpec, PhaseKind
 
 
@@ -129,6 +130,13 @@ class PhaseMeasured(Event, frozen=True, kw_only=True, tag=True):
     moved_bytes: int = 0
 
 
+class CheckpointWritten(Event, frozen=True, kw_only=True, tag=True):
+    """A rank has written all that it needs to go on after an iteration."""
+
+    rank: RankId
+    iteration: int
+
+
 class TailReached(Event, frozen=True, kw_only=True, tag=True):
     """A rollout is down to its tail: it can go on on the slots of ``keep`` alone, if somebody wants the others."""
 
@@ -188,6 +196,13 @@ class TimerFired(Event, frozen=True, kw_only=True, tag=True):
     name: str
 
 
+class PlanProposed(Event, frozen=True, kw_only=True, tag=True):
+    """Jobs that had better be elsewhere: planned aside, on the placement of version ``base_version``."""
+
+    base_version: int
+    moves: tuple[Move, ...]
+
+
 AnyEvent = (
     ControllerStarted
     | AgentReported
@@ -198,6 +213,7 @@ AnyEvent = (
     | PermitRequested
     | PhaseEnded
     | PhaseMeasured
+    | CheckpointWritten
     | TailReached
     | TailMoved
     | SlotVacated
@@ -205,4 +221,5 @@ AnyEvent = (
     | StartFailed
     | DeathConfirmed
     | TimerFired
+    | PlanProposed
 )

@@ -42,6 +42,20 @@ class Group(msgspec.Struct, frozen=True):
         return self.rollout_nodes + self.training_nodes
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job's way to other slots: at the end of an iteration, through its checkpoint, as its next attempt.
+
+    ``group`` is the one it joins; empty for a group of its own. ``saving_usd`` is what is expected to be saved over
+    the job's remaining work, the move's own cost taken off.
+    """
+
+    job: str
+    attempt: int
+    group: str
+    pin: Pin
+    saving_usd: float = 0.0
+
+
 def pool_of(phase: PhaseKind) -> PoolKind:
     """The pool whose slots a phase holds; a sync holds none and has no pool."""
     assert phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING), phase

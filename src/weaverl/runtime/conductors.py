@@ -1,10 +1,9 @@
-"""Three ways to run a phase: as a plain call, measured only, or under a permit with state moved on and off slots."""
+"""How a phase is run: under a permit, with state moved on and off slots; without one, as ``unwoven`` does."""
 
 import os
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,24 +16,13 @@ from weaverl.domain.events import PhaseReport, Token
 from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import DeviceMemoryError, PhaseError
 from weaverl.runtime.environment import RankEnvironment
-from weaverl.runtime.observe import Observer
 from weaverl.runtime.off_loop import off_loop
 from weaverl.runtime.permits import OUTAGE_PATIENCE_SECONDS, PermitClient, Wanted
 from weaverl.runtime.slots import device_memory
+from weaverl.runtime.unwoven import OpenPhase, now_us
 
 if TYPE_CHECKING:
     from weaverl.runtime.residency import Residency
-
-
-class OpenPhase(msgspec.Struct, eq=False):
-    """The phase that is open in this process, and what ``runtime_hook`` was last told: counts since it began."""
-
-    kind: PhaseKind
-    pool: PoolKind
-    iteration: int
-    done: int = 0
-    total: int = 0
-    tokens: int = 0
 
 
 class Conductor(Protocol):
@@ -56,54 +44,11 @@ class Conductor(Protocol):
     def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
         """A weight sync was measured."""
 
+    def saved(self, iteration: int) -> None:
+        """This process could go on after an iteration: its checkpoint is written."""
+
     def check(self) -> None:
         """Raise FencedError if this process may have no more effect."""
-
-
-class PlainCalls:
-    """No controller: a phase is a plain call, nobody asks, and nothing moves."""
-
-    residency: "Residency | None" = None
-
-    def turn(self, phase: OpenPhase) -> AbstractContextManager[None]:
-        """Nothing is waited for."""
-        return nullcontext()
-
-    async def turn_off_loop(self, phase: OpenPhase) -> AbstractContextManager[None]:
-        """Nothing is waited for."""
-        return self.turn(phase)
-
-    def keep(self, state: object) -> None:
-        """All devices are ours."""
-
-    def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
-        """Nobody asks."""
-
-    def check(self) -> None:
-        """Nobody else is there."""
-
-
-class Observed(PlainCalls):
-    """Phases are plain calls, measured and written down."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    @contextmanager
-    def turn(self, phase: OpenPhase) -> Iterator[None]:
-        """Measure the body."""
-        started = _now_us()
-        try:
-            yield
-        finally:
-            self._observer.record(
-                phase.kind, phase.iteration, started, _now_us() - started, tokens=phase.tokens, samples=phase.done
-            )
-
-    def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
-        """Write the sync down."""
-        started = _now_us() - microseconds
-        self._observer.record(PhaseKind.SYNC, iteration, started, microseconds, moved_bytes=moved_bytes)
 
 
 class Permitted:
@@ -149,20 +94,20 @@ class Permitted:
 
     def turn(self, phase: OpenPhase) -> AbstractContextManager[None]:
         """Wait for the permit; the block brings state to its slots, and gives both back at the end, come what may."""
-        asked = _now_us()
+        asked = now_us()
         grant = self._client.acquire(self._want(phase))
-        return self._body(phase, grant, _now_us() - asked)
+        return self._body(phase, grant, now_us() - asked)
 
     async def turn_off_loop(self, phase: OpenPhase) -> AbstractContextManager[None]:
         """The same, with the event loop free while it waits for the permit."""
-        asked = _now_us()
+        asked = now_us()
         wanted = self._want(phase)
         grant = await off_loop(
             lambda: self._client.acquire(wanted),
             abandon=lambda: self._client.abandon(wanted),
             give_back=self._client.decline,
         )
-        return self._body(phase, grant, _now_us() - asked)
+        return self._body(phase, grant, now_us() - asked)
 
     def keep(self, state: object) -> None:
         """Make state part of what moves. Outside of phases it goes to host memory at once."""
@@ -176,6 +121,10 @@ class Permitted:
     def synced(self, iteration: int, microseconds: int, moved_bytes: int) -> None:
         """Report the sync."""
         self._client.measured(PhaseKind.SYNC, iteration, PhaseReport(body_us=microseconds), moved_bytes)
+
+    def saved(self, iteration: int) -> None:
+        """Report the checkpoint."""
+        self._client.saved(iteration)
 
     def check(self) -> None:
         """Raise FencedError if this attempt was given up."""
@@ -217,12 +166,12 @@ class Permitted:
         failed = True
         try:
             restored_bytes, restore_us = self._arrive(grant)
-            started = _now_us()
+            started = now_us()
             try:
                 yield
                 failed = False
             finally:
-                body_us = _now_us() - started
+                body_us = now_us() - started
         finally:
             report = PhaseReport(
                 wait_us=wait_us,
@@ -236,7 +185,7 @@ class Permitted:
 
     def _arrive(self, grant: GrantPermit) -> tuple[int, int]:
         """State comes to the permit's slots, from slots of the other pool if it lingers there; bytes, microseconds."""
-        started = _now_us()
+        started = now_us()
         with self._moving:
             left = self._at
             if left is not None and left.pool is grant.pool:
@@ -246,7 +195,7 @@ class Permitted:
             self._pin_to(grant)
             moved = self._residency.restore(self._owned(grant)).bytes if self._residency else 0
             self._at = grant
-        return moved, _now_us() - started
+        return moved, now_us() - started
 
     def _leave(self, grant: GrantPermit, report: PhaseReport, failed: bool) -> None:
         """The permit goes back when state has left, or lingers accounted; also when it could not be moved."""
@@ -290,7 +239,3 @@ class Permitted:
         for thread in Path("/proc/self/task").iterdir() if cpus else ():
             with suppress(ProcessLookupError):  # it has ended meanwhile
                 os.sched_setaffinity(int(thread.name), cpus)
-
-
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000

@@ -23,7 +23,8 @@ def checkpoint(iteration: int, state: Mapping[str, object], *, keep: int = 2) ->
 
     The directory is the job file's ``checkpoint_directory``, or ``WEAVERL_CHECKPOINT_DIRECTORY`` for a run by hand.
     State need not be on its devices. A checkpoint is whole or absent. Every rank that holds state of its own writes
-    one of the same iterations, and calls ``resume`` when it starts.
+    one of the same iterations, and calls ``resume`` when it starts. A job that writes them between an iteration's
+    training and the next rollout can be moved to other devices there.
 
     Args:
         iteration: the finished one, counted from 0.
@@ -41,7 +42,9 @@ def checkpoint(iteration: int, state: Mapping[str, object], *, keep: int = 2) ->
     folder = job.checkpoint_folder
     if folder is None:
         return None
-    return save_checkpoint(folder, iteration, state, keep=keep, residency=job.residency, check=job.check)
+    written = save_checkpoint(folder, iteration, state, keep=keep, residency=job.residency, check=job.check)
+    job.saved(iteration)
+    return written
 
 
 def resume(state: Mapping[str, object]) -> Checkpoint | None:

@@ -20,6 +20,7 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import AnyCommand, GrantPermit, VacateSlot
 from weaverl.domain.events import (
     AnyEvent,
+    CheckpointWritten,
     PermitRequested,
     PhaseEnded,
     PhaseMeasured,
@@ -155,6 +156,10 @@ class PermitClient:
         self._send(
             PhaseMeasured(rank=self._rank, phase=phase, iteration=iteration, report=report, moved_bytes=moved_bytes)
         )
+
+    def saved(self, iteration: int) -> None:
+        """Report that this rank's checkpoint of an iteration is written: the job can be moved after it."""
+        self._send(CheckpointWritten(rank=self._rank, iteration=iteration))
 
     def left_slots(self, token: Token, report: PhaseReport) -> None:
         """Report that state is off the slots of a token's phase."""

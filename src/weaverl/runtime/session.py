@@ -15,10 +15,11 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import NestedPhaseError, PhaseError
 from weaverl.runtime.checkpoint_agreement import StoreExchange
-from weaverl.runtime.conductors import Conductor, Observed, OpenPhase, Permitted, PlainCalls
+from weaverl.runtime.conductors import Conductor, Permitted
 from weaverl.runtime.environment import RankEnvironment, checkpoint_folder, mode, read_environment
 from weaverl.runtime.observe import Observer
 from weaverl.runtime.slots import nodes_of
+from weaverl.runtime.unwoven import Observed, OpenPhase, PlainCalls
 
 if TYPE_CHECKING:
     from weaverl.runtime.meeting import Meeting
@@ -84,6 +85,10 @@ class Job:
         """The next phases belong to this iteration; to be called after a checkpoint was loaded."""
         for kind in self._entered:
             self._entered[kind] = iteration
+
+    def saved(self, iteration: int) -> None:
+        """Tell the controller of a checkpoint that ``weave.checkpoint`` has written."""
+        self._conductor.saved(iteration)
 
     def check(self) -> None:
         """Raise FencedError if this attempt of the job was given up, so that a frozen process that wakes stops."""

@@ -68,6 +68,9 @@ def closed_reason(state: ClusterState, group: Group) -> str:
             return f"{record.spec.name} is being profiled there"
         if record.ending is not None:
             return f"{record.spec.name} is leaving it"
+    for job, move in state.moves.items():
+        if move.group == group.name and state.jobs[job].ending is not None:
+            return f"{job} is moving there"
     return ""
 
 

@@ -46,6 +46,10 @@ class ClusterIndex:
         """Host memory that the jobs pinned to a node keep there, ending ones included."""
         return self._resident.get(node, 0)
 
+    def group_on(self, node: str) -> str | None:
+        """The group that a node is in."""
+        return self._group_of.get(node)
+
     def members(self, names: Iterable[str]) -> list[Member]:
         """Pinned jobs with profiles as the round model sees them."""
         found = (self._placed[name].member for name in names)

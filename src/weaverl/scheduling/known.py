@@ -13,11 +13,14 @@ from weaverl.domain.commands import (
     AnyCommand,
     ChangeJobState,
     Command,
+    DropMove,
     GrantPermit,
     KillJob,
     LearnProfile,
     MoveTail,
+    PlanMove,
     QueueJob,
+    RefusePlan,
     RefuseRequest,
     RegroupJobs,
     SetTimer,
@@ -28,6 +31,7 @@ from weaverl.domain.commands import (
 from weaverl.domain.events import (
     AgentReported,
     AnyEvent,
+    CheckpointWritten,
     ControllerStarted,
     DeathConfirmed,
     Event,
@@ -37,6 +41,7 @@ from weaverl.domain.events import (
     PermitRequested,
     PhaseEnded,
     PhaseMeasured,
+    PlanProposed,
     ProcessExited,
     RankRegistered,
     SlotVacated,
@@ -47,10 +52,10 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, placement, profiling, progress
+from weaverl.scheduling import lifecycle, moves, placement, presence, profiling, progress
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import LOADING, TRAINING, RotationState
-from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, RotationState
+from weaverl.scheduling.state import ClusterState, JobRecord
 
 
 class Known:
@@ -94,15 +99,17 @@ class Known:
 
     def _events(self) -> dict[type[Event], Callable[[Any], None]]:
         return {
-            ControllerStarted: self._observe_controller,
+            ControllerStarted: lambda event: presence.observe_controller(self.state, event),
             AgentReported: self._observe_agent,
-            NodeLost: self._observe_loss,
+            NodeLost: lambda event: presence.observe_loss(self.state, event),
             JobSubmitted: _nothing,
             JobCancelled: _nothing,
             RankRegistered: self._observe_registration,
             PermitRequested: self._observe_request,
             PhaseEnded: self._observe_end,
             PhaseMeasured: self._observe_measurement,
+            CheckpointWritten: lambda event: moves.observe_checkpoint(self.state, event),
+            PlanProposed: _nothing,
             TailReached: lambda event: self._tell(event, Rotation.tail_reached, ending=False),
             TailMoved: lambda event: self._tell(event, Rotation.tail_moved),
             SlotVacated: lambda event: self._tell(event, Rotation.slot_vacated),
@@ -124,6 +131,9 @@ class Known:
             GrantPermit: self._grant,
             MoveTail: lambda command, _: self._rotation_for(command).moving(command),
             WidenPermit: lambda command, _: self._rotation_for(command).widened(command, self.state.now),
+            PlanMove: lambda command, _: moves.fold_plan(self.state, command),
+            DropMove: lambda command, _: moves.fold_drop(self.state, command),
+            RefusePlan: _nothing,
             VacateSlot: lambda command, _: self._rotation_for(command).vacating(command),
             RegroupJobs: self._shrink,
             KillJob: _nothing,
@@ -139,6 +149,8 @@ class Known:
             progress.asked(record, event)
             if record.profiling:
                 profiling.observe(record, event)
+            if record.started_at is None and event.phase is ROLLOUT:
+                moves.observe_start(record, event)
             self.touched.append(rotation)
 
     def _observe_end(self, event: PhaseEnded) -> None:
@@ -180,23 +192,9 @@ class Known:
         lifecycle.observe_registration(self.state, event)
         self._touch(self.rotation_of(lifecycle.current(self.state, event.rank.job, event.rank.attempt)))
 
-    def _observe_controller(self, event: ControllerStarted) -> None:
-        self.state.epoch = event.epoch
-        for name, node in self.state.nodes.items():
-            node.ready = False
-            self.state.changed.nodes[name] = None
-
-    def _observe_loss(self, event: NodeLost) -> None:
-        node = self.state.nodes[event.node]
-        node.ready, node.lost_at = False, event.at
-        self.state.changed.nodes[event.node] = None
-
     def _observe_agent(self, event: AgentReported) -> None:
         if event.epoch == self.state.epoch:
-            attempts = dict.fromkeys((rank.job, rank.attempt) for rank in event.alive)
-            strangers = [one for one in attempts if lifecycle.current(self.state, *one) is None]
-            self.state.nodes[event.node.name] = NodeRecord(event.node, ready=True, strangers=strangers)
-            self.state.changed.nodes[event.node.name] = None
+            presence.observe_report(self.state, event)
             self._touch(self.rotation_on(event.node.name))
 
     def _observe_death(self, event: DeathConfirmed) -> None:

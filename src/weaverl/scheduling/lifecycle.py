@@ -102,7 +102,7 @@ def react_exit(state: ClusterState, record: JobRecord, event: ProcessExited) -> 
 
 
 def end(record: JobRecord, final: JobState, reason: str) -> Iterator[AnyCommand]:
-    """Stop what is left of the job on each of its nodes; it ends when all have confirmed."""
+    """Stop what is left of the job on each of its nodes; it ends, or is placed anew, when all have confirmed."""
     if record.ending is not None:
         return
     name, attempt = record.spec.name, record.attempt
@@ -124,7 +124,9 @@ def react_death(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
         return
     name, attempt = record.spec.name, record.attempt
     yield without_job(state, record)
-    if ending.state is JobState.FAILED and record.retries < record.spec.max_retries:
+    if ending.state is JobState.QUEUED:
+        yield ChangeJobState(job=name, attempt=attempt + 1, state=JobState.QUEUED, reason=ending.reason)
+    elif ending.state is JobState.FAILED and record.retries < record.spec.max_retries:
         tries = f"retry {record.retries + 1} of {record.spec.max_retries} after: {ending.reason}"
         yield ChangeJobState(job=name, attempt=attempt + 1, state=JobState.QUEUED, reason=tries)
     else:
@@ -143,14 +145,33 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
             there = [node for node in nodes_of(record) if not state.nodes[node].gone]
             unconfirmed = there if record.ending is None else record.ending.unconfirmed
             record.ending = Ending(command.final, command.reason, unconfirmed)
+            _turn_to_move(state, record, command.final)
         case JobState.QUEUED:
-            record.attempt, record.retries = command.attempt, record.retries + 1
+            _count_attempt(record, command.attempt)
             _unpin(record)
             record.verdicts, record.measured, record.profiling = (), {}, False
         case JobState.FINISHED | JobState.FAILED | JobState.CANCELLED:
             record.ended_at = state.now
             _unpin(record)
+            state.moves.pop(command.job, None)
             _forget_oldest(state, command.job)
+
+
+def _turn_to_move(state: ClusterState, record: JobRecord, final: JobState) -> None:
+    """The group that a stopped job moves to is closed from now on; one that ends otherwise moves nowhere."""
+    move = state.moves.get(record.spec.name)
+    if move is not None:
+        state.changed.groups[move.group] = None
+        if final is not JobState.QUEUED:
+            del state.moves[record.spec.name]
+
+
+def _count_attempt(record: JobRecord, attempt: int) -> None:
+    record.attempt = attempt
+    if record.ending is not None and record.ending.state is JobState.QUEUED:
+        record.moves += 1
+    else:
+        record.retries += 1
 
 
 def _forget_oldest(state: ClusterState, ended: str) -> None:

@@ -75,8 +75,7 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
             continue
         decision = choose(state, planning_spec(record))
         if decision.chosen is not None and not (first and _delays(state, first, record, decision)):
-            yield _admit(state, record, decision)
-            yield from start_ranks(state, record)
+            yield from admit(state, record, decision)
             continue
         index.looked_at[name] = seen
         first = first or record
@@ -86,6 +85,12 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
             verdicts = (*verdicts[:-1], msgspec.structs.replace(verdicts[-1], refused=waits))
         if verdicts != record.verdicts:
             yield QueueJob(job=record.spec.name, verdicts=verdicts)
+
+
+def admit(state: ClusterState, record: JobRecord, decision: Decision) -> Iterator[AnyCommand]:
+    """Pin the job where it was decided, and start its ranks."""
+    yield _admission(record, decision)
+    yield from start_ranks(state, record)
 
 
 def planning_spec(record: JobRecord) -> JobSpec:
@@ -99,6 +104,8 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record.pin, record.group = command.pin, command.group.name
     record.state, record.admitted_at = JobState.STARTING, state.now
     record.verdicts, record.profiling = command.verdicts, command.profiling
+    record.started_at, record.checkpoints = None, {}
+    state.moves.pop(command.job, None)
     state.changed.jobs[command.job] = None
     for name, slowdown in command.predicted_slowdowns.items():
         state.jobs[name].predicted_slowdown = slowdown
@@ -110,6 +117,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
 def fold_group(state: ClusterState, group: Group) -> None:
     """Fold a group's new shape; a group without members is gone."""
     state.changed.groups[group.name] = None
+    state.version += 1
     if group.members:
         state.groups[group.name] = group
     else:
@@ -195,7 +203,7 @@ def _share(slots: tuple[Slot, ...], local: int, processes: int) -> tuple[Slot, .
     return slots[local * size : (local + 1) * size]
 
 
-def _admit(state: ClusterState, record: JobRecord, decision: Decision) -> AdmitJob:
+def _admission(record: JobRecord, decision: Decision) -> AdmitJob:
     assert decision.chosen is not None and decision.chosen.pin is not None
     return AdmitJob(
         job=record.spec.name,
@@ -214,7 +222,7 @@ def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: D
     assert candidate is not None
     start = _start_of_first(state, first)
     trial = trial_of(state)
-    _change(
+    change(
         trial,
         later.spec.name,
         pin=candidate.pin,
@@ -223,7 +231,7 @@ def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: D
         state=JobState.STARTING,
     )
     for name, slowdown in decision.slowdowns.items():
-        _change(trial, name, predicted_slowdown=slowdown)
+        change(trial, name, predicted_slowdown=slowdown)
     fold_group(trial, candidate.group)
     return _expected_start(trial, first, start) > start
 
@@ -244,13 +252,13 @@ def _expected_start(trial: ClusterState, first: JobRecord, latest: int) -> int:
         if _expected_end(record) > latest:
             break
         fold_group(trial, without_job(trial, record).group)
-        _change(trial, record.spec.name, state=JobState.FINISHED, pin=None, group=None)
+        change(trial, record.spec.name, state=JobState.FINISHED, pin=None, group=None)
         if choose(trial, planning_spec(first)).chosen is not None:
             return _expected_end(record)
     return _NEVER
 
 
-def _change(trial: ClusterState, job: str, **fields: object) -> None:
+def change(trial: ClusterState, job: str, **fields: object) -> None:
     """Change a record of a trial, which shares its records with the state."""
     trial.jobs[job] = msgspec.structs.replace(trial.jobs[job], **fields)
     trial.changed.jobs[job] = None

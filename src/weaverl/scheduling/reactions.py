@@ -22,14 +22,16 @@ from weaverl.domain.events import (
     JobSubmitted,
     NodeLost,
     PermitRequested,
+    PlanProposed,
     ProcessExited,
     RankRegistered,
     StartFailed,
     TimerFired,
 )
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, placement, profiling
+from weaverl.scheduling import lifecycle, moves, placement, profiling
 from weaverl.scheduling.known import Known
+from weaverl.scheduling.state import JobRecord
 
 
 def react(known: Known, event: AnyEvent) -> Iterable[AnyCommand]:
@@ -38,9 +40,15 @@ def react(known: Known, event: AnyEvent) -> Iterable[AnyCommand]:
     return () if reaction is None else reaction(known, event)
 
 
-def _learn(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
+def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
     record = known.state.jobs.get(event.job)
-    if record is None or not record.profiling or record.attempt != event.attempt:
+    if record is None or record.attempt != event.attempt:
+        return ()
+    if event.job in known.state.moves:
+        rotation = known.rotation_of(record)
+        is_free = rotation is not None and event.job not in rotation.state.permits
+        return moves.at_boundary(known.state, record, event) if is_free else ()
+    if not record.profiling:
         return ()
     profile = profiling.learned(record, event)
     return () if profile is None else _learned(known, LearnProfile(job=event.job, profile=profile))
@@ -112,7 +120,17 @@ def _life(known: Known, event: RankRegistered | ProcessExited | StartFailed | De
             ended = list(lifecycle.react_death(known.state, record))
             yield from ended
             if ended:
+                yield from _place_moved(known, record)
                 yield from placement.place_queue(known.state)
+
+
+def _place_moved(known: Known, record: JobRecord) -> Iterator[AnyCommand]:
+    if record.state is JobState.QUEUED and record.spec.name in known.state.moves:
+        yield from moves.place_moved(known.state, record)
+
+
+def _planned(known: Known, event: PlanProposed) -> Iterator[AnyCommand]:
+    yield from moves.react_plan(known.state, event)
 
 
 def _due(known: Known, event: TimerFired) -> Iterator[AnyCommand]:
@@ -154,6 +172,7 @@ def _node_gone(known: Known, node: str, since: int) -> Iterator[AnyCommand]:
     for record in known.pinned_on(node):
         yield from lifecycle.end(record, JobState.FAILED, f"node {node} is lost")
         yield from lifecycle.react_death(known.state, record)
+        yield from _place_moved(known, record)
     yield from placement.place_queue(known.state)
 
 
@@ -162,7 +181,8 @@ def _attempt(event: RankRegistered | ProcessExited | StartFailed) -> tuple[str, 
 
 
 _REACTIONS: dict[type[Event], Callable[[Known, Any], Iterable[AnyCommand]]] = {
-    PermitRequested: _learn,
+    PermitRequested: _asked,
+    PlanProposed: _planned,
     TimerFired: _due,
     JobSubmitted: _arrival,
     JobCancelled: _cancellation,

@@ -8,7 +8,7 @@ import msgspec
 from weaverl.domain.cluster import Cluster, Node, PoolKind, usable_host_bytes
 from weaverl.domain.commands import Verdict
 from weaverl.domain.events import RankId
-from weaverl.domain.groups import Group, Pin
+from weaverl.domain.groups import Group, Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
 from weaverl.errors import UsageError
 from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Switches, planned_durations
@@ -21,7 +21,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """Patience and policy. Microseconds. Raises ``UsageError`` on a policy that is not known.
 
     ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
-    gets the next attempt's number.
+    gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
+    ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
+    least ``least_saving_usd``.
     """
 
     policy: str = "weave-paper"
@@ -30,6 +32,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     node_patience_us: int = 60_000_000
     exit_patience_us: int = 30_000_000
     ended_jobs_kept: int | None = None
+    max_moves_per_job: int = 3
+    least_stay_us: int = 1_800_000_000
+    least_saving_usd: float = 5.0
+    saving_over_cost: float = 2.0
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -114,7 +120,11 @@ class Progress(msgspec.Struct):
 
 
 class JobRecord(msgspec.Struct):
-    """Everything known about a job."""
+    """Everything known about a job.
+
+    Of the present attempt: ``started_at`` is when it asked for its first rollout, ``start_us`` how long its cold start
+    took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
+    """
 
     spec: JobSpec
     submitted_at: int
@@ -136,6 +146,11 @@ class JobRecord(msgspec.Struct):
     ending: Ending | None = None
     measured: dict[int, IterationRecord] = {}
     progress: Progress = msgspec.field(default_factory=Progress)
+    moves: int = 0
+    started_at: int | None = None
+    start_us: int = 0
+    first_iteration: int = 0
+    checkpoints: dict[str, int] = {}
 
     @property
     def live(self) -> bool:
@@ -177,7 +192,8 @@ class Changed:
 class ClusterState(msgspec.Struct, dict=True):
     """Nodes, jobs and groups, in the order in which they came; ``ended`` are the jobs that will be forgotten, if any.
 
-    Whoever changes one of them leaves its name in ``changed``.
+    ``moves`` are planned or under way, by job. ``version`` rises whenever a job is placed or leaves its place. Whoever
+    changes a node, job or group leaves its name in ``changed``.
     """
 
     cluster: Cluster
@@ -185,6 +201,8 @@ class ClusterState(msgspec.Struct, dict=True):
     nodes: dict[str, NodeRecord]
     jobs: dict[str, JobRecord] = {}
     groups: dict[str, Group] = {}
+    moves: dict[str, Move] = {}
+    version: int = 0
     ended: list[str] = []
     epoch: int = 0
     tokens: int = 0

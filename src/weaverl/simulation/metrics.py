@@ -48,10 +48,10 @@ class _Life:
     __slots__ = (
         "admitted_at",
         "arrived_at",
-        "attempt",
         "held",
         "iteration",
         "keep",
+        "moving",
         "pools",
         "since",
         "spec",
@@ -63,11 +63,11 @@ class _Life:
         self.spec, self.arrived_at = spec, arrived_at
         self.admitted_at = self.since = -1
         self.iteration = -1
-        self.attempt = 0
         self.walls: list[int] = []
         self.held: list[tuple[int, int]] = []
         self.pools: dict[PhaseKind, PoolKind] = {}
         self.keep = 0
+        self.moving = False
         self.why = ""
 
 
@@ -144,8 +144,6 @@ class Metrics:
         life = self._lives[command.job]
         self.tenants.admitted(life.spec, self._runs[command.job].work)
         self._regroup(command.group, at)
-        if life.attempt == command.attempt:
-            self.moves += 1
         if life.admitted_at < 0:
             life.admitted_at = at
             self.num_admitted += 1
@@ -153,7 +151,6 @@ class Metrics:
                 self.first_admission = at
         else:
             life.since = at
-        life.attempt = command.attempt
         pin = command.pin
         life.pools = {
             ROLLOUT: self.ownership.pool(pin.rollout[0].node),
@@ -198,11 +195,14 @@ class Metrics:
 
     def _changed(self, command: ChangeJobState, at: int) -> None:
         life = self._lives[command.job]
-        if command.state is JobState.STOPPING and life.since >= 0:
-            self._book_wall(life, at)
-            life.since = -1
+        if command.state is JobState.STOPPING:
+            life.moving = command.final is JobState.QUEUED
+            if life.since >= 0:
+                self._book_wall(life, at)
+                life.since = -1
         elif command.state is JobState.QUEUED:
-            self.retries += 1
+            self.moves += life.moving
+            self.retries += not life.moving
         elif command.state in ENDED:
             self._ended(life, at, finished=command.state is JobState.FINISHED)
 

@@ -6,6 +6,7 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
 from weaverl.domain.events import (
     AnyEvent,
+    CheckpointWritten,
     PermitRequested,
     PhaseEnded,
     PhaseReport,
@@ -47,10 +48,12 @@ class Phases:
         self._stretch = costs.tail_stretch
 
     def begin(self, run: Run) -> None:
-        """Go on with the next iteration; with none left the job is done."""
+        """Go on with the next iteration, with a checkpoint for a job that is to move; with none left it is done."""
         if run.iteration == run.work.num_iterations:
             self._finished(run)
         else:
+            if run.moving:
+                self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=run.iteration - 1))
             self._request(run, ROLLOUT)
 
     def granted(self, run: Run, command: GrantPermit) -> None:

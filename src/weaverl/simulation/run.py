@@ -16,7 +16,7 @@ class Run:
     In a phase: ``remaining`` is the work left at ``since``, at full speed; ``tail_left`` of it is the tail, 0 once
     that was reached; ``speed`` below 1 while slots are missing, and ``tail_late`` if the tail was reached so: it is
     announced when they have come, since a job in its tail gets no more. ``due`` is when the phase's next step comes:
-    whatever was planned for another time is out of date.
+    whatever was planned for another time is out of date. ``moving``: it is to move at the end of an iteration.
     """
 
     __slots__ = (
@@ -30,6 +30,7 @@ class Run:
         "job",
         "loaded",
         "moved",
+        "moving",
         "name",
         "num_devices",
         "on_slots",
@@ -57,7 +58,7 @@ class Run:
         self.job, self.work, self.name = job, work, job.spec.name
         self.iteration = 0
         self.attempt = 0
-        self.alive = self.loaded = False
+        self.alive = self.loaded = self.moving = False
         self.due = NOT_DUE
         self.requested_at = 0
         self.syncing_since = NOT_DUE
@@ -65,7 +66,7 @@ class Run:
     def admit(self, command: AdmitJob, paces: dict[PhaseKind, float]) -> None:
         """A new attempt begins. Alone in its group, the job is loaded right where it will run."""
         self.attempt, self.pin, self.paces = command.attempt, command.pin, paces
-        self.alive, self.loaded = True, False
+        self.alive, self.loaded, self.moving = True, False, False
         self.colocated = command.pin.rollout == command.pin.training
         alone = len(command.group.members) == 1
         self.on_slots = {ROLLOUT: alone, TRAINING: alone}

@@ -1,10 +1,12 @@
 """A trace under a policy: the scheduler of the live cluster in a simulated world."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from weaverl.domain.cluster import Cluster
+from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
@@ -25,6 +27,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = 0
     costs: Costs = Costs()
     timings: bool = True
+    max_moves_per_job: int = Parameters().max_moves_per_job
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -56,14 +59,30 @@ def simulate_heard(
     metrics = Metrics(costs, runs, ended)
     supply = Supply(costs)
     cluster = empty_cluster(costs)
-    door = Scheduler(cluster, Parameters(policy=setup.policy, ended_jobs_kept=0))
+    known = Parameters(policy=setup.policy, ended_jobs_kept=0, max_moves_per_job=setup.max_moves_per_job)
+    door = Scheduler(cluster, known)
 
     def work_of(job: SimulatedJob) -> Work:
         return drawn_work(by_name[job.spec.name], costs, setup.seed)
 
-    world = World(door, costs, supply, work_of, runs, [metrics, *listeners], recorder, setup.seed or 0)
+    world = World(
+        door,
+        costs,
+        supply,
+        work_of,
+        runs,
+        [metrics, *listeners],
+        recorder,
+        setup.seed or 0,
+        propose=lambda near: propose(door.state, near),
+    )
     world.run(simulated_job(job, costs) for job in trace.jobs)
-    parameters = {"random": setup.seed is not None, **msgspec.to_builtins(costs)}
-    named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": parameters}
+    named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup)}
     summed = outcome(metrics, costs, named, world.decision_ns if setup.timings else None, None)
     return Finished(summed, metrics.jobs, msgspec.structs.replace(cluster, nodes=tuple(supply.nodes)))
+
+
+def _parameters(setup: Setup) -> dict[str, Any]:
+    """All that a result depends on beside trace, policy and seed."""
+    others = {"random": setup.seed is not None, "max_moves_per_job": setup.max_moves_per_job}
+    return {**others, **msgspec.to_builtins(setup.costs)}

@@ -19,6 +19,8 @@ MICROSECONDS = 1e6
 GIB = 2**30
 MOST_RETRIES = 1_000_000
 """Where there are faults, a job is tried until it has finished."""
+CHECKPOINTS = "simulated"
+"""Simulated jobs go on after their last finished iteration."""
 ROLE = Role(name="run", command=("simulated",))
 """One process stands for all of a job's: the driver that asks for its workers."""
 
@@ -91,6 +93,7 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         profile=profile,
         tenant=job.tenant,
         iterations=job.iterations,
+        checkpoint_directory=CHECKPOINTS,
         max_retries=MOST_RETRIES if costs.node_mtbf_hours or costs.job_mtbf_hours else 0,
     )
     tail_devices = ceil(job.rollout_gpus * costs.tail_devices)

@@ -6,18 +6,22 @@ so on to the last iteration.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
+
+import msgspec
 
 from weaverl.domain.cluster import Node, PoolKind
 from weaverl.domain.commands import (
     AdmitJob,
     AnyCommand,
     ChangeJobState,
+    DropMove,
     GrantPermit,
     KillJob,
     MoveTail,
+    PlanMove,
     RefuseRequest,
     RegroupJobs,
     SetTimer,
@@ -32,6 +36,7 @@ from weaverl.domain.events import (
     DeathConfirmed,
     JobSubmitted,
     NodeLost,
+    PlanProposed,
     ProcessExited,
     RankId,
     RankRegistered,
@@ -86,7 +91,10 @@ class Listener(Protocol):
 
 
 class World:
-    """Sends events to the scheduler and carries its commands out."""
+    """Sends events to the scheduler and carries its commands out.
+
+    ``propose`` is asked for a plan of moves, aside, when somebody has left groups.
+    """
 
     def __init__(
         self,
@@ -98,6 +106,7 @@ class World:
         listeners: Iterable[Listener],
         recorder: Recorder | None = None,
         seed: int = 0,
+        propose: Callable[[Collection[str]], PlanProposed | None] = lambda _: None,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -105,6 +114,8 @@ class World:
         self._handle = door.handle
         self._costs, self._supply, self._work_of = costs, supply, work_of
         self._hear = [listener.hear for listener in listeners]
+        self._propose = propose
+        self._thinned: dict[str, None] = {}
         self._pools: dict[str, PoolKind] = {}
         self._groups: dict[str, Group] = {}
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
@@ -127,13 +138,15 @@ class World:
     def _table(self) -> dict[type, Callable[[Any], None]]:
         return {
             AdmitJob: self._admitted,
-            RegroupJobs: lambda command: self._regroup(command.group),
+            RegroupJobs: self._left,
             RefuseRequest: self._refused,
             StartRank: self._start,
             GrantPermit: lambda command: self._phases.granted(self.runs[command.job], command),
             MoveTail: lambda command: self._phases.move_tail(self.runs[command.job], command),
             WidenPermit: lambda command: self._phases.widened(self.runs[command.job], command),
             VacateSlot: lambda command: self._phases.vacate(self.runs[command.job], command),
+            PlanMove: lambda command: self._move(command.job, planned=True),
+            DropMove: lambda command: self._move(command.job, planned=False),
             KillJob: self._kill,
             ChangeJobState: self._changed,
             SetTimer: lambda command: self.engine.at(command.at, self._timer, command.name, TIMERS_LAST),
@@ -188,6 +201,22 @@ class World:
             TRAINING: 1.0 if training is PoolKind.TRAINING else self._costs.gavel_training,
         }
 
+    def _left(self, command: RegroupJobs) -> None:
+        self._regroup(command.group)
+        if command.group.members:
+            if not self._thinned:
+                self.engine.at(self.engine.now, self._plan, None, TIMERS_LAST)
+            self._thinned[command.group.name] = None
+
+    def _plan(self, _: None) -> None:
+        thinned, self._thinned = self._thinned, {}
+        plan = self._propose(thinned)
+        if plan is not None:
+            self._send(msgspec.structs.replace(plan, at=self.engine.now))
+
+    def _move(self, job: str, *, planned: bool) -> None:
+        self.runs[job].moving = planned
+
     def _regroup(self, group: Group) -> None:
         if self._recorder is not None:
             self._recorder.regrouped(group, self.engine.now)
@@ -225,9 +254,9 @@ class World:
             self.engine.at(self.engine.now, self._confirm, command)
 
     def _confirm(self, command: KillJob) -> None:
-        spec = self.runs[command.job].job.spec
-        if spec.max_retries:
-            self._report(self._supply.for_job(spec, len(self._lost)))
+        run = self.runs[command.job]
+        if run.job.spec.max_retries or run.moving:
+            self._report(self._supply.for_job(run.job.spec, len(self._lost)))
         self._send(DeathConfirmed(at=self.engine.now, job=command.job, attempt=command.attempt, node=command.node))
 
     def _nodes_that_work(self) -> list[Node]:

@@ -22,11 +22,11 @@ def candidates(state: ClusterState, spec: JobSpec) -> list[Candidate]:
     """All placements of the family, cheapest first; ties go to packing, then to the older group."""
     found = [isolated(state, spec)]
     for group in state.groups.values():
-        found += _joining(state, spec, group)
+        found += joining(state, spec, group)
     return sorted(found, key=lambda c: (c.added_usd_per_hour, _KINDS.index(c.kind)))
 
 
-def _joining(state: ClusterState, spec: JobSpec, group: Group) -> Iterator[Candidate]:
+def joining(state: ClusterState, spec: JobSpec, group: Group) -> Iterator[Candidate]:
     """The ways into a group: its own nodes, or its training nodes with some or all rollout nodes new."""
     closed = _closed(state, spec, group)
     if closed:

@@ -43,7 +43,7 @@ def isolated(state: ClusterState, spec: JobSpec) -> Candidate:
         pin = None if refused else Pin(chosen[0][0], chosen[1][0])
     if pin is None:
         return Candidate(kind="isolate", group=group, added_usd_per_hour=_least_usd(state), refused=refused)
-    return _grown(state, spec, group, pin, "isolate")
+    return grown(state, spec, group, pin, "isolate")
 
 
 def colocated(state: ClusterState, spec: JobSpec, pool: PoolKind) -> Candidate:
@@ -81,7 +81,7 @@ def joined(
     if pin is None:
         added = state.usd_per_hour(tuple(node.name for node in opened))
         return Candidate(kind=kind, group=group, added_usd_per_hour=added, refused=refused)
-    return _grown(state, spec, group, pin, kind)
+    return grown(state, spec, group, pin, kind)
 
 
 def lacking(state: ClusterState, asked: tuple[Demand, Demand], offered: tuple[Sequence[str], Sequence[str]]) -> str:
@@ -105,15 +105,16 @@ def nodes_of(state: ClusterState, names: Iterable[str]) -> list[Node]:
     return [state.nodes[name].node for name in names]
 
 
-def _grown(state: ClusterState, spec: JobSpec, group: Group, pin: Pin, kind: str) -> Candidate:
-    grown = msgspec.structs.replace(
+def grown(state: ClusterState, spec: JobSpec, group: Group, pin: Pin, kind: str) -> Candidate:
+    """The job in a group on the slots of a pin, which may be on nodes that the group does not have yet."""
+    larger = msgspec.structs.replace(
         group,
         rollout_nodes=_united(group.rollout_nodes, pin.nodes(PoolKind.ROLLOUT)),
         training_nodes=_united(group.training_nodes, pin.nodes(PoolKind.TRAINING)),
         members=(*group.members, spec.name),
     )
-    added = state.usd_per_hour(tuple(node for node in grown.nodes if node not in group.nodes))
-    return Candidate(kind=kind, group=grown, pin=pin, added_usd_per_hour=added)
+    added = state.usd_per_hour(tuple(node for node in larger.nodes if node not in group.nodes))
+    return Candidate(kind=kind, group=larger, pin=pin, added_usd_per_hour=added)
 
 
 def _least_usd(state: ClusterState) -> float:

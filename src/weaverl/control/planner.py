@@ -1,0 +1,52 @@
+"""Plans of moves, thought out aside on a copy of the scheduler's state, so that no hand-over waits for one.
+
+What comes of it goes through the door as an event; a plan that was overtaken is refused there, and made anew.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from weaverl.domain.commands import AnyCommand, RefusePlan, RegroupJobs
+from weaverl.domain.events import PlanProposed
+from weaverl.scheduling.replanning import MOVING_POLICY, propose
+from weaverl.scheduling.state import ClusterState
+
+
+class Planner:
+    """Thinks whenever somebody has left a group, about one plan at a time."""
+
+    def __init__(self) -> None:
+        self._near: dict[str, None] = {}
+        self._thought_of: dict[str, None] = {}
+        self._thinking: Future[PlanProposed | None] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weaverl-planner")
+
+    def hear(self, commands: Iterable[AnyCommand]) -> None:
+        """Take note of what was decided."""
+        for command in commands:
+            if isinstance(command, RegroupJobs) and command.group.members:
+                self._near[command.group.name] = None
+            elif isinstance(command, RefusePlan):
+                self._near |= self._thought_of
+
+    def look(self, state: ClusterState) -> PlanProposed | None:
+        """The plan that has been thought out, if there is one; begins with the next if one is due."""
+        if self._thinking is not None:
+            if not self._thinking.done():
+                return None
+            plan, self._thinking = self._thinking.result(), None
+            return plan
+        if self._near and state.parameters.policy == MOVING_POLICY:
+            self._thought_of, self._near = self._near, {}
+            self._thinking = self._thread.submit(_think, msgspec.msgpack.encode(state), tuple(self._thought_of))
+        return None
+
+    def close(self) -> None:
+        """Think no more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _think(state: bytes, near: tuple[str, ...]) -> PlanProposed | None:
+    return propose(msgspec.msgpack.decode(state, type=ClusterState), near)

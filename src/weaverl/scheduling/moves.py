@@ -1,0 +1,105 @@
+"""Moves of running jobs: planned aside, made at the end of an iteration, through the job's checkpoint.
+
+The rules, in full:
+
+- A plan names the version of the placement that it was made for; if anybody was placed or has left since, or one of its
+  jobs cannot be moved (it keeps no checkpoints, was moved as often as may be, is new where it is), nothing of it is
+  done and the answer says why.
+- A planned move changes nothing until its job asks for its next rollout, holds no permit, and all of its ranks that
+  save checkpoints have said that the iteration before is saved. There the move is weighed once more, as things are by
+  then: if its place is not to be had any more, would break a promise or saves nothing, the job stays.
+- Then the attempt is stopped on all its nodes. While it is leaving nobody joins the group that it leaves or the one
+  that it goes to, so that its old place is there for it whatever happens to the new one.
+- Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
+  planned, or else wherever the policy places it. A move is no retry.
+- A job that ends or fails before, or is cancelled, is not moved.
+"""
+
+from collections.abc import Iterator
+
+from weaverl.domain.commands import AnyCommand, DropMove, PlanMove, RefusePlan
+from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanProposed
+from weaverl.domain.jobs import JobState
+from weaverl.scheduling import lifecycle, placement
+from weaverl.scheduling.admission import Decision, judge, verdict_on
+from weaverl.scheduling.replanning import candidate_of, option_of, refusal, remaining_spec, without_record
+from weaverl.scheduling.rotation_state import ROLLOUT
+from weaverl.scheduling.state import ClusterState, JobRecord, rank_key
+
+_FIRST_SAVES = 2
+"""After so many iterations of an attempt every rank that saves checkpoints has saved one."""
+
+
+def observe_start(record: JobRecord, event: PermitRequested) -> None:
+    """Fold the first rollout that an attempt asks for: its cold start is over."""
+    assert record.admitted_at is not None
+    record.started_at, record.start_us = event.at, event.at - record.admitted_at
+    record.first_iteration = event.iteration
+
+
+def observe_checkpoint(state: ClusterState, event: CheckpointWritten) -> None:
+    """Fold that a rank could go on after an iteration."""
+    record = lifecycle.current(state, event.rank.job, event.rank.attempt)
+    if record is not None:
+        record.checkpoints[rank_key(event.rank)] = event.iteration
+
+
+def fold_plan(state: ClusterState, command: PlanMove) -> None:
+    """Fold that a job is to move."""
+    state.moves[command.job] = command.move
+
+
+def fold_drop(state: ClusterState, command: DropMove) -> None:
+    """Fold that it stays."""
+    state.moves.pop(command.job, None)
+
+
+def react_plan(state: ClusterState, event: PlanProposed) -> Iterator[AnyCommand]:
+    """Take a plan, or say why not."""
+    reasons = [refusal(state, move.job, move.attempt) for move in event.moves]
+    if event.base_version != state.version:
+        reasons = [f"it was made for placement {event.base_version}, which is {state.version} by now"]
+    if refused := "; ".join(filter(None, reasons)):
+        yield RefusePlan(base_version=event.base_version, reason=refused)
+        return
+    for move in event.moves:
+        yield PlanMove(job=move.job, move=move)
+
+
+def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) -> Iterator[AnyCommand]:
+    """A job that is to move and holds no permit asks for its next rollout: it leaves, or stays for good reason."""
+    if record.ending is not None or event.phase is not ROLLOUT or not _is_saved(record, event.iteration):
+        return
+    move = state.moves[event.job]
+    option = option_of(state, without_record(state, record), record, move)
+    if isinstance(option, str):
+        yield DropMove(job=event.job, attempt=event.attempt, reason=option)
+    elif option.saving_usd <= 0.0:
+        yield DropMove(job=event.job, attempt=event.attempt, reason="it would save nothing any more")
+    else:
+        where = move.group or "a group of its own"
+        reason = f"moves to {where} after iteration {event.iteration - 1}, to save ${option.saving_usd:.2f}"
+        yield from lifecycle.end(record, JobState.QUEUED, reason)
+
+
+def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
+    """Nothing of the attempt is left: the next one begins where it was planned, or wherever the policy says."""
+    spec = remaining_spec(record)
+    candidate = candidate_of(state, spec, state.moves[record.spec.name])
+    decision = Decision(chosen=None, verdicts=())
+    if not isinstance(candidate, str):
+        judgement = judge(state, candidate, spec)
+        chosen = None if judgement.refused else candidate
+        verdicts = (verdict_on(candidate, judgement),)
+        decision = Decision(chosen=chosen, verdicts=verdicts, slowdowns=judgement.slowdowns)
+    if decision.chosen is None:
+        decision = placement.choose(state, spec)
+    if decision.chosen is not None:
+        yield from placement.admit(state, record, decision)
+
+
+def _is_saved(record: JobRecord, iteration: int) -> bool:
+    """Whether nothing is lost if the attempt ends before this iteration."""
+    last = set(record.checkpoints.values())
+    is_known = iteration >= record.first_iteration + _FIRST_SAVES
+    return is_known and iteration == record.iterations_done and last == {iteration - 1}

@@ -1,0 +1,340 @@
+"""Moves of running jobs: planned aside, made at the end of an iteration, nothing lost, nothing run twice."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+from builders import World, check_invariants, cluster, job, node
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_lifecycle import image, play
+
+from weaverl.channel.wire import decode_fact, encode_fact
+from weaverl.domain.cluster import Node
+from weaverl.domain.commands import AdmitJob, AnyCommand, DropMove, KillJob, PlanMove, RefusePlan
+from weaverl.domain.events import (
+    CheckpointWritten,
+    DeathConfirmed,
+    JobCancelled,
+    PhaseEnded,
+    PlanProposed,
+)
+from weaverl.domain.facts import SCHEMA, Fact
+from weaverl.domain.groups import Move
+from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
+from weaverl.scheduling.replanning import propose
+from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.state import Parameters
+
+AT_ONCE = Parameters(policy="weave", least_stay_us=0, least_saving_usd=0.0)
+NODES = (node("r0"), node("r1"), node("t0"), node("t1"))
+LARGE, SMALL = (900, 900), (100, 100)
+"""Host memory in GiB: a node holds one large job beside small ones."""
+
+
+def saving(name: str, *, host_gib: tuple[int, int] = SMALL, **more: object) -> JobSpec:
+    return job(name, host_gib=host_gib, checkpoint_directory="here", iterations=8, **more)
+
+
+class Apart(World):
+    """Job a, and another one that stays: each on nodes of its own since a third one has left."""
+
+    stays: str
+
+
+def apart(parameters: Parameters = AT_ONCE, nodes: tuple[Node, ...] = NODES, **more: object) -> Apart:
+    world = Apart(cluster(*nodes), iterations=8, parameters=parameters)
+    world.submit(saving("first", host_gib=LARGE))
+    world.submit(saving("b", host_gib=LARGE))
+    world.submit(saving("a", **more))
+    world.register_all()
+    group = {name: record.group for name, record in world.scheduler.state.jobs.items()}
+    assert len(set(group.values())) == 2
+    world.stays, leaves = ("b", "first") if group["a"] == group["first"] else ("first", "b")
+    world.send(JobCancelled(job=leaves))
+    while world.state(leaves) is JobState.STOPPING:
+        world.deliver()
+    return world
+
+
+def to_the_other(world: Apart, name: str = "a") -> Move:
+    record = world.scheduler.state.jobs[name]
+    other = world.scheduler.state.jobs[world.stays]
+    assert other.group is not None and other.pin is not None and other.group != record.group
+    return Move(job=name, attempt=record.attempt, group=other.group, pin=other.pin)
+
+
+def plan(world: World, *moves: Move, base: int | None = None) -> list[AnyCommand]:
+    version = world.scheduler.state.version if base is None else base
+    return world.send(PlanProposed(base_version=version, moves=moves))
+
+
+def until_stopping(world: World, name: str = "a") -> None:
+    while world.state(name) is not JobState.STOPPING:
+        world.deliver()
+
+
+def ran(world: World, name: str) -> list[tuple[PhaseKind, int]]:
+    ended = (event for event, _ in world.log if isinstance(event, PhaseEnded) and event.rank.job == name)
+    return [(event.phase, event.iteration) for event in ended]
+
+
+def each_once(iterations: int) -> Counter[tuple[PhaseKind, int]]:
+    return Counter((phase, number) for number in range(iterations) for phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING))
+
+
+def commands(world: World, kind: type) -> list[AnyCommand]:
+    return [command for _, decided in world.log for command in decided if isinstance(command, kind)]
+
+
+def test_a_job_moves_at_the_end_of_an_iteration_and_runs_every_iteration_once():
+    world = apart()
+    move = to_the_other(world)
+    assert plan(world, move) == [PlanMove(job="a", move=move)]
+    until_stopping(world)
+    done = world.scheduler.state.jobs["a"].iterations_done
+    assert ran(world, "a")[-1] == (PhaseKind.TRAINING, done - 1)
+    world.run()
+    record = world.scheduler.state.jobs["a"]
+    assert (record.state, record.attempt, record.moves, record.retries) == (JobState.FINISHED, 2, 1, 0)
+    assert world.admitted("a").group.name == move.group
+    assert world.admitted("a").pin == move.pin
+    assert Counter(ran(world, "a")) == each_once(8)
+    assert not world.scheduler.state.moves
+
+
+def test_its_old_slots_are_free_and_it_starts_anew_only_when_its_death_is_confirmed():
+    world = apart()
+    plan(world, to_the_other(world))
+    until_stopping(world)
+    place = [place for place, (_, decided) in enumerate(world.log) if any(isinstance(c, KillJob) for c in decided)][-1]
+    world.run()
+    later = world.log[place:]
+    deaths = [at for at, (event, _) in enumerate(later) if isinstance(event, DeathConfirmed) and event.job == "a"]
+    again = [at for at, (_, decided) in enumerate(later) if any(isinstance(c, AdmitJob) for c in decided)]
+    assert again[0] == deaths[1], "the second of its two nodes"
+
+
+def test_it_waits_for_its_checkpoint_and_goes_on_meanwhile():
+    world = apart()
+    plan(world, to_the_other(world))
+
+    def held_back(event: object) -> bool:
+        return isinstance(event, CheckpointWritten) and event.rank.job == "a"
+
+    while world.scheduler.state.jobs["a"].iterations_done < 5:
+        world.deliver(next(at for at, event in enumerate(world.pending) if not held_back(event)))
+    assert world.state("a") is JobState.RUNNING
+    assert [event.iteration for event in world.pending if held_back(event)][-1] >= 3
+    world.run()
+    record = world.scheduler.state.jobs["a"]
+    assert (record.attempt, record.moves) == (2, 1)
+    assert Counter(ran(world, "a")) == each_once(8)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "more", "base", "why"),
+    [
+        (AT_ONCE, {}, 1, "it was made for placement 1, which is"),
+        (AT_ONCE, {"attempt": 2}, None, "attempt 2 of a does not run"),
+        (AT_ONCE, {"job": "nobody"}, None, "attempt 1 of nobody does not run"),
+        (msgspec.structs.replace(AT_ONCE, max_moves_per_job=0), {}, None, "a was moved 0 times already"),
+        (msgspec.structs.replace(AT_ONCE, least_stay_us=10**9), {}, None, "a has not been where it is for long"),
+    ],
+)
+def test_a_plan_that_cannot_be_followed_is_refused_with_the_reason_and_changes_nothing(parameters, more, base, why):
+    world = apart(parameters)
+    while world.scheduler.state.jobs["a"].started_at is None:
+        world.deliver()
+    move = msgspec.structs.replace(to_the_other(world), **more)
+    before = image(world.scheduler)
+    (refused,) = plan(world, move, base=base)
+    assert isinstance(refused, RefusePlan) and refused.reason.startswith(why)
+    world.scheduler.state.now -= 1
+    assert image(world.scheduler) == before
+
+
+def test_a_job_without_checkpoints_is_not_moved():
+    world = apart()
+    record = world.scheduler.state.jobs["a"]
+    record.spec = msgspec.structs.replace(record.spec, checkpoint_directory=None)
+    (refused,) = plan(world, to_the_other(world))
+    assert refused.reason == "a keeps no checkpoints, so that it cannot be moved"
+
+
+def test_a_plan_with_one_move_that_cannot_be_made_is_refused_whole():
+    world = apart()
+    (refused,) = plan(world, to_the_other(world), Move(job="b", attempt=7, group="g1", pin=to_the_other(world).pin))
+    assert isinstance(refused, RefusePlan)
+    assert not world.scheduler.state.moves
+
+
+def test_a_cancelled_job_is_not_moved():
+    for late in (False, True):
+        world = apart()
+        plan(world, to_the_other(world))
+        if late:
+            until_stopping(world)
+        world.send(JobCancelled(job="a"))
+        assert not world.scheduler.state.moves
+        world.run()
+        assert world.state("a") is JobState.CANCELLED
+        assert world.scheduler.state.jobs["a"].attempt == 1
+
+
+def test_a_job_stays_if_its_place_is_taken_by_the_end_of_its_iteration():
+    world = apart(host_gib=(400, 400))
+    plan(world, to_the_other(world))
+    other = world.scheduler.state.jobs[world.stays].group
+    for name in ("late", "later"):
+        world.submit(saving(name, host_gib=(600, 600)))
+    assert world.scheduler.state.jobs["later"].group == other
+    world.run()
+    (drop,) = commands(world, DropMove)
+    assert "needs 400 GiB" in drop.reason
+    assert world.scheduler.state.jobs["a"].attempt == 1
+    assert world.state("a") is JobState.FINISHED
+
+
+def test_nobody_takes_the_place_of_a_job_that_is_on_its_way():
+    world = apart(host_gib=(400, 400))
+    move = to_the_other(world)
+    plan(world, move)
+    until_stopping(world)
+    world.submit(saving("late", host_gib=(500, 500)))
+    assert world.state("late") is JobState.QUEUED
+    assert "a is moving there" in {verdict.refused for verdict in world.scheduler.state.jobs["late"].verdicts}
+    world.run()
+    assert world.scheduler.state.jobs["a"].moves == 1
+    assert next(c for c in commands(world, AdmitJob) if (c.job, c.attempt) == ("a", 2)).group.name == move.group
+    assert world.state("late") is JobState.FINISHED
+
+
+def test_a_job_whose_new_group_is_gone_is_placed_as_the_policy_says():
+    world = apart()
+    plan(world, to_the_other(world))
+    until_stopping(world)
+    death = [event for event in world.pending if isinstance(event, DeathConfirmed)]
+    world.pending = type(world.pending)(event for event in world.pending if event not in death)
+    world.send(JobCancelled(job=world.stays))
+    while world.pending:
+        world.deliver()
+    world.pending.extend(death)
+    world.run()
+    record = world.scheduler.state.jobs["a"]
+    assert (record.state, record.attempt, record.moves) == (JobState.FINISHED, 2, 1)
+    assert Counter(ran(world, "a")) == each_once(8)
+
+
+def test_after_a_departure_the_jobs_that_are_left_are_proposed_to_share_nodes():
+    world = apart()
+    while world.scheduler.state.jobs["a"].iterations_done < 1:
+        world.deliver()
+    proposed = propose(world.scheduler.state)
+    assert proposed is not None and len(proposed.moves) == 1
+    (move,) = proposed.moves
+    assert move.saving_usd > 0.0
+    world.send(proposed)
+    world.run()
+    assert world.scheduler.state.jobs[move.job].moves == 1
+    assert {world.state(name) for name in ("a", world.stays)} == {JobState.FINISHED}
+
+
+def test_nothing_is_proposed_where_it_does_not_pay_or_may_not_be():
+    for parameters in (
+        Parameters(policy="weave-paper", least_stay_us=0, least_saving_usd=0.0),
+        msgspec.structs.replace(AT_ONCE, max_moves_per_job=0),
+        msgspec.structs.replace(AT_ONCE, least_stay_us=10**9),
+        msgspec.structs.replace(AT_ONCE, least_saving_usd=1000.0),
+        msgspec.structs.replace(AT_ONCE, saving_over_cost=1e9),
+    ):
+        world = apart(parameters)
+        while world.scheduler.state.jobs["a"].iterations_done < 1:
+            world.deliver()
+        assert propose(world.scheduler.state) is None, parameters
+
+
+def test_a_cold_start_that_would_break_the_promise_of_the_whole_life_is_not_proposed():
+    world = apart(slo=1.1)
+    while world.scheduler.state.jobs["a"].iterations_done < 1:
+        world.deliver()
+    record = world.scheduler.state.jobs["a"]
+    stays = world.stays
+    world.scheduler.state.jobs[stays].moves = 3
+    assert propose(world.scheduler.state) is not None
+    record.start_us = 100 * 10**6
+    assert propose(world.scheduler.state) is None
+
+
+def test_a_plan_names_its_placement_and_is_stale_after_the_next_arrival():
+    world = apart()
+    while world.scheduler.state.jobs["a"].iterations_done < 1:
+        world.deliver()
+    proposed = propose(world.scheduler.state)
+    world.submit(saving("late"))
+    assert isinstance(world.send(proposed)[0], RefusePlan)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "submit", "go on", "go on", "plan", "propose", "propose", "cancel", "kill"]),
+        st.integers(0, 1000),
+    ),
+    max_size=60,
+)
+THREE = (*NODES, node("r2"), node("t2"))
+
+
+def play_with_plans(world: World, given_steps: list[tuple[str, int]]) -> int:
+    """Plans made with sense and without, among arrivals, ends and faults; how many were taken."""
+    taken = submitted = 0
+    for action, number in given_steps:
+        records = [r for r in world.scheduler.state.jobs.values() if r.state is JobState.RUNNING]
+        if action == "submit":
+            submitted += 1
+            memory, retries = (SMALL, LARGE)[number % 2], number // 2 % 2
+            gpus = (8, 8) if number % 5 else (1 + number % 8, 1 + number // 8 % 8)
+            spec = saving(f"j{submitted}", slo=1.5 + number % 3, gpus=gpus, host_gib=memory, max_retries=retries)
+            world.submit(spec)
+        elif action == "plan" and records:
+            record, other = records[number % len(records)], records[number // 7 % len(records)]
+            group = "" if number % 5 == 0 else other.group
+            move = Move(job=record.spec.name, attempt=record.attempt, group=group, pin=other.pin)
+            taken += isinstance(plan(world, move)[0], PlanMove)
+        elif action == "propose" and (proposed := propose(world.scheduler.state)) is not None:
+            taken += isinstance(world.send(proposed)[0], PlanMove)
+        elif action == "go on":
+            play(world, [("deliver", 0 if place % 3 else number) for place in range(number % 30)])
+        else:
+            play(world, [(action, number)])
+    return taken
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps)
+def test_invariants_hold_with_plans_of_any_kind_and_nothing_is_lost_or_run_twice(given_steps):
+    world = apart(nodes=THREE)
+    play_with_plans(world, given_steps)
+    world.run()
+    state = world.scheduler.state
+    assert {record.state for record in state.jobs.values()} <= ENDED
+    assert not state.groups and not state.moves
+    for record in state.jobs.values():
+        assert record.moves <= AT_ONCE.max_moves_per_job
+        if record.state is JobState.FINISHED and record.attempt == 1 + record.moves:
+            assert Counter(ran(world, record.spec.name)) == each_once(8)
+
+
+@settings(max_examples=12, deadline=None)
+@given(steps)
+def test_the_log_rebuilds_moves_under_way(given_steps):
+    world = apart(nodes=THREE)
+    play_with_plans(world, given_steps)
+    fresh, again = (Scheduler(world.scheduler.state.cluster, AT_ONCE) for _ in range(2))
+    for event, decided in world.log:
+        fact = Fact(schema=SCHEMA, code="0", policy="weave", event=event, commands=tuple(decided))
+        read = decode_fact(encode_fact(fact))
+        fresh.replay(read.event, read.commands)
+        assert again.handle(event) == decided
+    check_invariants(fresh)
+    assert image(fresh) == image(world.scheduler)
