@@ -108,3 +108,94 @@ def test_the_same_command_line_is_a_module_and_a_program():
 
     shown = subprocess.run([sys.executable, "-m", "weaverl.cli.main", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0 and "demo" in shown.stdout
+
+
+TRACE = (
+    "job_id,tenant,arrival_s,iterations,model_b,max_tokens,turns,rollout_gpus,training_gpus,rollout_max_s,"
+    "rollout_mean_s,rollout_cv,rollout_p80,training_s,sync_gib,rollout_host_gib,training_host_gib,slo,rollout_growth\n"
+    "a,t,0,3,7,4096,1,8,8,100,90,0.1,0.5,50,13,100,200,1.5,1\n"
+)
+BAD_OPTIONS = {
+    "no bandwidth": ("simulate TRACE --set link_gbps=0", "link_gbps is 0"),
+    "less than none": ("simulate TRACE --set link_gbps=-1", "link_gbps is -1"),
+    "no number": ("simulate TRACE --set link_gbps=nan", "link_gbps is nan"),
+    "nodes without GPUs": ("simulate TRACE --set gpus_per_node=0", "gpus_per_node is 0"),
+    "a tail of no time": ("simulate TRACE --set tail_stretch=0", "tail_stretch is 0"),
+    "more memory than there is": ("simulate TRACE --set usable_host_memory=5", "usable_host_memory is 5"),
+    "crashes all the time": ("simulate TRACE --set job_mtbf_hours=0", "job_mtbf_hours is 0"),
+    "half a pair": ("simulate TRACE --set cold_start_seconds=1", "cold_start_seconds"),
+    "a seed below 0": ("simulate TRACE --seed -1", "got '-1'"),
+    "no growth": ("simulate TRACE --drift 0", "--drift is 0.0"),
+    "no trace": ("simulate", "TRACE"),
+    "an unknown policy": ("simulate TRACE --policy best", "best"),
+    "a trace that is not there": ("simulate nowhere.csv", "nowhere.csv"),
+    "nothing to compare": ("compare", "TRACE"),
+    "no policy": ("compare TRACE --policies ,", "--policies"),
+    "a seed below 0 to compare": ("compare TRACE --seed -1", "got '-1'"),
+    "bandwidth to compare": ("compare TRACE --set link_gbps=inf", "link_gbps is inf"),
+    "no file to write": ("trace generate", "--out"),
+    "a generator's seed": ("trace generate --out - --seed -1", "--seed is -1"),
+    "hours that are no number": ("trace generate --out - --hours nan", "nan"),
+    "an unknown preset": ("trace generate --out - --preset big", "big"),
+    "an endless window": ("trace convert TRACE --out - --start-hours inf", "--start-hours is inf"),
+    "a window of no length": ("trace convert TRACE --out - --hours nan", "nan"),
+    "a limit that is no number": ("trace convert TRACE --out - --min-gpus nan", "nan"),
+    "a trace to show that is not there": ("trace show nowhere.csv", "nowhere.csv"),
+    "an unknown format": ("trace show TRACE --format excel", "excel"),
+    "no cap": ("estimate 7", "--max-tokens"),
+    "a cap in words": ("estimate 7 --max-tokens many", "got 'many'"),
+    "a cap below the least": ("estimate 7 --max-tokens 3", "got '3'"),
+    "an unknown model": ("estimate Nobody-7X --max-tokens 4096", "Nobody-7X"),
+    "a link that is no number": ("estimate 7 --max-tokens 4096 --link-gbps nan", "nan"),
+    "a mean that is no number": ("estimate 7 --max-tokens 4096 --mean-tokens nan", "nan"),
+    "no logs": ("advise", "LOG..."),
+    "a log that is not there": ("advise nowhere.log", "nowhere.log"),
+    "a promise below 1": ("advise TRACE --slo 0.5", "got '0.5'"),
+    "a promise that is no number": ("advise TRACE --slo nan", "nan"),
+    "a link of advice that is no number": ("advise TRACE --link-gbps nan", "nan"),
+    "a promise without end": ("advise TRACE --slo inf", "--slo is inf"),
+    "no job": ("whatif", "JOB.yaml"),
+    "a job that is not there": ("whatif nowhere.yaml", "nowhere.yaml"),
+    "a cluster that is not there": (f"whatif {EXAMPLES}/grpo/job.yaml --cluster nowhere.yaml", "nowhere.yaml"),
+    "no folder": ("reproduce", "--out"),
+    "no workers": ("reproduce --out report --workers 0", "--workers is 0"),
+    "traces that are not there": ("reproduce --out report --traces nowhere", "nowhere"),
+    "one job to hand over": ("bench permits --jobs 1", "--jobs is 1"),
+    "one job to decide among": ("bench decision --jobs 1", "--jobs is 1"),
+    "jobs in words": ("bench decision --jobs many", "got 'many'"),
+    "an unknown command": ("simulat", "simulat"),
+    "an unknown option": ("simulate TRACE --speed 3", "--speed"),
+}
+
+
+@pytest.mark.parametrize(("command", "value"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_a_bad_option_is_refused_in_one_line(home, tmp_path, monkeypatch, capsys, command: str, value: str):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text(TRACE)
+    assert value in refusal(capsys, *command.replace("TRACE", "trace.csv").split())
+    assert [one.name for one in tmp_path.iterdir()] == ["trace.csv"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["trace"], ["bench"]])
+def test_without_a_command_the_help_is_shown(capsys, arguments: list[str]):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert "Usage: weaverl" in printed.out and "weaverl: " not in printed.err
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--help", "simulate"), ("--version", "weaverl ")])
+def test_help_and_version_are_no_errors(capsys, option: str, shown: str):
+    with pytest.raises(SystemExit) as exit_:
+        main([option])
+    assert exit_.value.code == 0
+    assert shown in capsys.readouterr().out
+
+
+def test_the_exit_code_of_a_command_is_that_of_the_program(tmp_path, capsys):
+    (tmp_path / "none.csv").write_text(TRACE.splitlines()[0] + "\n")
+    with pytest.raises(SystemExit) as exit_:
+        main(["simulate", str(tmp_path / "none.csv")])
+    assert exit_.value.code == 1
+    assert "the trace has no jobs" in capsys.readouterr().err

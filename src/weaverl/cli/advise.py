@@ -78,13 +78,14 @@ def advise(
     import sys
 
     from weaverl.cli.advise_view import figures_of, gantt_of, print_advice
-    from weaverl.cli.outputs import check_writable, write_json
+    from weaverl.cli.outputs import check_writable, require_finite, write_json
     from weaverl.simulation.advice import advise as advice_of
     from weaverl.simulation.costs import Costs
     from weaverl.simulation.timing_logs import LogSource, read_runs
 
     check_writable(as_json)
     check_writable(gantt)
+    require_finite({"--slo": slo, "--rollout-scale": rollout_scale, "--training-scale": training_scale})
     costs = Costs(link_gbps=link_gbps)
     arguments: dict[Path, LogArgument] = {}
     for argument in map(log_argument, logs):

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +60,7 @@ def estimate(
     A start, not a measurement: the first iterations on a cluster give the true profile.
     """
     from weaverl.cli.estimate_view import job_file, print_estimate
-    from weaverl.cli.outputs import check_writable, write_json
+    from weaverl.cli.outputs import check_writable, require_finite, write_json
     from weaverl.simulation.costs import Costs
     from weaverl.simulation.estimate import estimate as estimate_of
     from weaverl.simulation.estimate_inputs import Workload
@@ -69,7 +68,7 @@ def estimate(
     from weaverl.simulation.models import model_shape
 
     check_writable(as_json)
-    _require_finite({"--turn-seconds": turn_seconds, "--other-seconds": other_seconds, "--link-gbps": link_gbps})
+    require_finite({"--turn-seconds": turn_seconds, "--other-seconds": other_seconds, "--link-gbps": link_gbps})
     workload = Workload(
         model=model_shape(model),
         max_tokens=max_tokens,
@@ -97,12 +96,6 @@ def estimate(
         write_json(found, as_json)
     if job is None and (as_json is None or str(as_json) != "-"):
         print_estimate(found, sys.stdout)
-
-
-def _require_finite(options: dict[str, float]) -> None:
-    for name, value in options.items():
-        if not isfinite(value):
-            raise UsageError(f"{name} is {value}: give a finite number")
 
 
 def parse_efficiencies(given: Sequence[str]) -> "Efficiencies":

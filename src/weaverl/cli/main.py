@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from weaverl.cli import (
     advise,
@@ -50,8 +51,13 @@ def options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; every error that we foresee is one line."""
+    code = 0
     try:
-        app(arguments)
+        code = app(arguments, prog_name="weaverl", standalone_mode=False) or 0  # what a command returns: nothing
+    except TyperException as error:
+        sys.exit(_misused(error))
+    except typer.Abort:
+        sys.exit(_complain("stopped before anything was done: the answer asked for did not come", 1))
     except UsageError as error:
         sys.exit(_complain(str(error), 2))
     except ClusterError as error:
@@ -62,7 +68,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout = None  # the reader has gone; what is left in the buffer has nobody to go to
     except OSError as error:
         sys.exit(_complain(f"{error.filename or 'a file'}: {error.strerror}; give a path that can be used", 2))
-    sys.exit(0)
+    sys.exit(code)
+
+
+def _misused(error: TyperException) -> int:
+    """An option or argument that cannot be, in one line; where the help was shown instead, nothing is left to say."""
+    problem = " ".join(error.format_message().split()).removesuffix(".") + _seen(error.__cause__)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "weaverl"
+    return _complain(f"{problem}; see `{command} --help`", error.exit_code) if problem else error.exit_code
+
+
+def _seen(cause: BaseException | None) -> str:
+    """The value that a check of pydantic refused; its message says only what it should have been."""
+    from pydantic import ValidationError
+
+    return f", got {cause.errors()[0]['input']!r}" if isinstance(cause, ValidationError) else ""
 
 
 def _complain(text: str, code: int) -> int:

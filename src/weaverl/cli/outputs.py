@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,13 @@ def check_writable(path: Path | None) -> None:
         raise UsageError(f"{path} is a folder: give a file")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path.absolute().parent} is not a folder: make it first, or give another path")
+
+
+def require_finite(options: dict[str, float | None]) -> None:
+    """Raise UsageError for an option that is given as nan or infinity."""
+    for name, value in options.items():
+        if value is not None and not isfinite(value):
+            raise UsageError(f"{name} is {value}: give a finite number")
 
 
 def write_json(figures: object, path: Path) -> None:

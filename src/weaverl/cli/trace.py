@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from weaverl.cli.outputs import check_writable, write_json
+from weaverl.cli.outputs import check_writable, require_finite, write_json
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def convert(
         raise UsageError(
             f"--jobs {jobs}, --hours {hours:g}, --seed {seed}: at least 1 job, over 0 hours, seed 0 or more"
         )
+    limits = {"--start-hours": start_hours, "--min-gpus": min_gpus}
+    require_finite({**limits, "--shortest-hours": shortest_hours, "--longest-hours": longest_hours})
     window = Window(
         start_hours=start_hours,
         hours=hours,

@@ -8,6 +8,24 @@ from enum import StrEnum
 
 import msgspec
 
+from weaverl.errors import UsageError
+
+_LARGEST = 1e9
+_RANGES: dict[str, tuple[float, float]] = {
+    "gpus_per_node": (1, 1024),
+    "node_host_gib": (0.001, _LARGEST),
+    "usable_host_memory": (0.001, 1),
+    "max_nodes_per_pool": (1, 1_000_000),
+    "link_gbps": (0.001, _LARGEST),
+    "colocated_rollout": (0.001, 1000),
+    "gavel_training": (0.001, 1000),
+    "tail_devices": (0.001, 1),
+    "tail_stretch": (0.001, 1000),
+    "node_mtbf_hours": (0.001, _LARGEST),
+    "job_mtbf_hours": (0.001, _LARGEST),
+}
+"""Least and most of a parameter; those that are not here start at 0."""
+
 
 class LinkSharing(StrEnum):
     """Whether each pair of nodes has the slow link's rate to itself, or all syncs share one link."""
@@ -46,6 +64,19 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     node_mtbf_hours: float | None = None
     node_repair_hours: float = 1.0
     job_mtbf_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError if a number is out of its range; nan is out of every range."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            for number in value if isinstance(value, tuple) else (value,):
+                _require_range(name, number)
+
+
+def _require_range(name: str, number: object) -> None:
+    least, most = _RANGES.get(name, (0, _LARGEST))
+    if isinstance(number, int | float) and not least <= number <= most:
+        raise UsageError(f"parameter {name} is {number:g}: give a number from {least:g} to {most:g}")
 
 
 def for_model(seconds: tuple[float, float], model_billions: float) -> float:
