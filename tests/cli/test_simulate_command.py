@@ -99,6 +99,37 @@ def test_compare_sets_dollars_in_proportion(path):
     assert second["solo"] == 1.0
 
 
+def test_dollars_of_different_work_stand_in_no_proportion(tmp_path):
+    """One job's memory fits two nodes, not the one that `colocated` gives it."""
+    write_jobs([row("a", rollout_host_gib=800.0, training_host_gib=800.0), row("b")], tmp_path / "two.csv")
+    result = call("compare", tmp_path / "two.csv", "--policies", "weave-paper", "--json", "-")
+    assert result.exit_code == 0
+    (ratios,) = json.loads(result.stdout)["ratios"]
+    assert ratios["solo"] >= 1.0 and ratios["colocated"] is None
+    said = "two: colocated finished 1 of 2 jobs: no ratios with it, dollars of different work"
+    assert result.stderr == f"weaverl: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("foo", "policy 'foo' is not known"), ("optimal", "up to 10 jobs.*`weaverl reproduce`")]
+)
+def test_a_policy_that_cannot_be_simulated_is_refused_before_anything_is_read(name, why):
+    for arguments in (["simulate", "no.csv", "--policy", name], ["compare", "no.csv", "--policies", f"solo,{name}"]):
+        with pytest.raises(UsageError, match=why):
+            CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_no_policy_is_offered_that_is_refused():
+    assert "optimal" not in call("simulate", "--help").stdout
+    assert "optimal" not in call("compare", "--help").stdout
+
+
+def test_a_measured_run_takes_no_options_of_a_simulated_one():
+    arguments = ["simulate", "--from-timeline", "run.jsonl", "--policy", "weave-paper", "--no-audit", "--json", "-"]
+    with pytest.raises(UsageError, match=r"^--policy, --audit/--no-audit cannot be given with --from-timeline"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 def test_compare_shows_people_a_row_a_run(path):
     result = call("compare", path, "--policies", "weave-paper")
     assert result.exit_code == 0

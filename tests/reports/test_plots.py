@@ -11,9 +11,11 @@ from weaverl.reports.plots.canvas import save_picture
 from weaverl.reports.plots.costs import cost_over_time
 from weaverl.reports.plots.decisions import decision_figure
 from weaverl.reports.plots.gantt import gantt_excerpt
+from weaverl.reports.plots.sensitivity import sensitivity_figure
 from weaverl.reports.plots.slowdowns import slowdown_figure
 from weaverl.reports.reproduction import write_report
 from weaverl.simulation.reproduction.records import CostStep, DecisionPoint
+from weaverl.simulation.reproduction.sweeps import WORTH
 
 SIZE = (5.0, 3.0)
 POINTS = [DecisionPoint(jobs=10, p50_ms=0.1, p99_ms=0.2), DecisionPoint(jobs=1000, p50_ms=1.0, p99_ms=3.0)]
@@ -85,6 +87,13 @@ def test_days_without_any_job_have_no_more_ticks_than_others():
 
     texts(paint)
     assert seen[0] <= 12
+
+
+def test_weaving_is_shaded_as_not_paying_up_to_where_the_sentences_say_so():
+    figure = Figure(figsize=SIZE)
+    sensitivity_figure(figure, reproduction().sweeps[:1])
+    (shade,) = figure.axes[0].patches
+    assert shade.get_y() + shade.get_height() == pytest.approx(WORTH)
 
 
 def test_a_gantt_shows_each_phase_on_each_of_its_nodes():

@@ -27,6 +27,7 @@ from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.policies.all_at_once import arrival_of
 from weaverl.scheduling.policies.group_search import Answer, first_answers, takers
 from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.state import Parameters
 
 _KINDS: dict[str, tuple[Callable[[int], JobSpec], Answer]] = {
     "refused_by_memory": (too_large, Answer.NO_ROOM),
@@ -90,7 +91,7 @@ class _Bench:
 
     def __init__(self, specs: list[JobSpec], progress: Callable[[int], None]) -> None:
         cluster = cluster_for(specs)
-        self.scheduler = Scheduler(cluster)
+        self.scheduler = Scheduler(cluster, Parameters(ended_jobs_kept=0))
         self._now = 0
         self._send(ControllerStarted(epoch=1))
         for node in cluster.nodes:
@@ -137,7 +138,7 @@ class _Bench:
         self._send(JobCancelled(job=name))
         for node in nodes:
             self._send(DeathConfirmed(job=name, attempt=record.attempt, node=node))
-        assert self.scheduler.state.jobs.pop(name).state is JobState.CANCELLED
+        assert record.state is JobState.CANCELLED and name not in self.scheduler.state.jobs
 
     def _send(self, event: AnyEvent) -> list[object]:
         return list(self.scheduler.handle(msgspec.structs.replace(event, at=self._next())))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weaverl.cli.outputs import check_writable
+from weaverl.cli.simulate_checks import check_policy, complain_of_different_work, refuse_others
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ AUDITED_ITERATIONS = 1_000_000
 """Longer traces are audited only when asked: their timelines fill memory."""
 MOST_FINDINGS = 20
 BASELINES = ("solo", "colocated")
+POLICIES_HELP = "solo, colocated, gavel, weave-paper, or weave, which places like weave-paper for now."
 TRACE_FOLDERS = (Path("traces"), Path("..") / "shared" / "data" / "traces")
 
 TraceName = Annotated[
@@ -62,8 +64,9 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
+    context: typer.Context,
     trace: TraceName = None,
-    policy: Annotated[str, typer.Option(help="solo, colocated, gavel, weave-paper, weave or optimal.")] = "weave-paper",
+    policy: Annotated[str, typer.Option(help=POLICIES_HELP)] = "weave-paper",
     seed: Seed = 0,
     no_random: NoRandom = False,
     drift: Drift = None,
@@ -94,9 +97,11 @@ def simulate(
     if (trace is None) == (from_timeline is None):
         raise UsageError("give either a TRACE or --from-timeline FILE")
     if from_timeline is not None:
+        refuse_others(context, "from_timeline", "as_json")
         again(from_timeline, as_json)
         return
     assert trace is not None
+    check_policy(policy)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
     outcome = run_audited(load_trace(trace, drift), setup, audit, timeline)
@@ -119,7 +124,9 @@ def again(path: Path, as_json: Path | None) -> None:
 
 def compare(
     traces: TraceNames,
-    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "solo,colocated,gavel,weave-paper",
+    policies: Annotated[
+        str, typer.Option(help=f"Separated by commas: {POLICIES_HELP}")
+    ] = "solo,colocated,gavel,weave-paper",
     seed: Seed = 0,
     no_random: NoRandom = False,
     drift: Drift = None,
@@ -143,6 +150,8 @@ def compare(
     names = [name.strip() for name in policies.split(",") if name.strip()]
     if not names:
         raise UsageError("--policies is empty: name at least one, such as weave-paper")
+    for name in names:
+        check_policy(name)
     setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
     outcomes = [
         run_audited(trace, msgspec.structs.replace(setup, policy=policy), audit)
@@ -152,6 +161,7 @@ def compare(
     results = [one for one in outcomes if one.policy in names]
     ratios = [ratios_of(one, outcomes) for one in results]
     figures = {"results": [msgspec.to_builtins(one) for one in results], "ratios": ratios}
+    complain_of_different_work(outcomes)
     emit(figures, as_json, lambda: print_comparison(results, ratios, console_for(sys.stdout)))
     raise typer.Exit(max([complain_of_missing(one) for one in results], default=0))
 
@@ -181,8 +191,10 @@ def run_audited(trace: "Trace", setup: "Setup", audit: bool | None, timeline: Pa
 
 def ratios_of(outcome: "Outcome", outcomes: list["Outcome"]) -> dict[str, Any]:
     """The baselines' dollars on the same trace over this outcome's: above 1 it is cheaper."""
-    usd = {one.policy: one.usd for one in outcomes if one.trace == outcome.trace}
-    ratios = {name: usd[name] / outcome.usd if outcome.usd else None for name in BASELINES}
+    from weaverl.simulation.outcome import usd_ratio
+
+    beside = {one.policy: one for one in outcomes if one.trace == outcome.trace}
+    ratios = {name: usd_ratio(beside[name], outcome) for name in BASELINES}
     return {"trace": outcome.trace, "policy": outcome.policy, **ratios}
 
 

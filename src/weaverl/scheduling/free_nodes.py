@@ -54,11 +54,6 @@ class NodeCatalog:
             alike = (self._free[of] for of in roomy if of.num_devices == num_devices)
             yield from ((name, num_devices) for name in merge(*alike))
 
-    def num_free_devices(self, pool: PoolKind, needs_bytes: int) -> int:
-        """Devices of the free nodes of a pool whose host memory holds that much."""
-        roomy = (of for of in self._free if of.pool is pool and of.usable_bytes >= needs_bytes)
-        return sum(of.num_devices * len(self._free[of]) for of in roomy)
-
     def first_short(self, pool: PoolKind, needs_bytes: int) -> tuple[str, int] | None:
         """The first free node by name whose host memory does not hold that much, and what it has."""
         short = [

@@ -73,7 +73,8 @@ def colocated_job_seconds(job: TraceJob, costs: Costs) -> float:
 def mean_rollout_seconds(job: TraceJob) -> float:
     """Expected rollout over the job's life: a capped lognormal, times the mean growth.
 
-    Mean and cap grow alike, so that growth is a factor. For ``X`` lognormal with parameters ``mu`` and ``sigma``,
+    Mean and cap grow alike, so that growth is a factor. A run in which nothing is random takes the plain mean, as a job
+    without variation does. For ``X`` lognormal with parameters ``mu`` and ``sigma``,
     ``E[min(X, c)] = mean Phi((ln c - mu - sigma^2) / sigma) + c (1 - Phi((ln c - mu) / sigma))``.
     """
     growth = (1.0 + job.rollout_growth) / 2 if job.iterations > 1 else 1.0

@@ -66,6 +66,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
 
 
+def usd_ratio(other: Outcome, ours: Outcome) -> float | None:
+    """Dollars of a run over ours for the same work; None where one did not run every job, or nothing was paid."""
+    same_work = other.jobs_finished == other.jobs == ours.jobs == ours.jobs_finished
+    return _ratio(other.usd, ours.usd) if same_work else None
+
+
 def spread(values: Any, unit: float = 1.0) -> Spread | None:
     """Percentiles of some values, each divided by ``unit``."""
     if not len(values):

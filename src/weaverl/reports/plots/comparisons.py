@@ -1,6 +1,7 @@
 """Ours beside what was published: all ratios at a glance, mixes of jobs, drift."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from weaverl.reports.plots.canvas import INK, MUTED, bar_label, only_grid, pale
@@ -67,7 +68,7 @@ def grouped_bars(
             span = published.get(group, {}).get(policy)
             if span is not None:
                 axes.plot((at, at), span, color=INK, linewidth=1.4, marker="_", markersize=11, markeredgewidth=1.8)
-            bar_label(axes, f"{value:.2f}x", at, policy_colour(policy))
+            bar_label(axes, f"{value:.2f}x" if isfinite(value) else "-", at, policy_colour(policy))
     axes.plot([], [], color=INK, marker="_", markersize=11, markeredgewidth=1.8, linewidth=1.4, label="published")
     axes.axhline(1.0, color=MUTED, linewidth=1)
     axes.set_xticks(range(len(groups)), list(groups), color=INK)

@@ -9,6 +9,7 @@ from weaverl.reports.palette import LIGHT
 from weaverl.reports.plots.canvas import MUTED, finite, pale
 from weaverl.reports.plots.names import policy_colour
 from weaverl.simulation.reproduction.records import Sweep
+from weaverl.simulation.reproduction.sweeps import WORTH
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -21,7 +22,7 @@ _LINE_POINTS = 10.5
 
 
 def sensitivity_figure(figure: "Figure", sweeps: Sequence[Sweep]) -> None:
-    """A panel a parameter, a row on one scale: cost of each alternative over weaving's; below 1 weaving costs more."""
+    """A panel a parameter, a row on one scale: cost of alternatives over weaving's; shaded where it does not pay."""
     panels = figure.subplots(math.ceil(len(sweeps) / COLUMNS), COLUMNS, sharey="row", squeeze=False)
     handles: dict[str, Artist] = {}
     for number, row in enumerate(panels):
@@ -45,8 +46,8 @@ def _range(sweeps: Sequence[Sweep]) -> tuple[float, float]:
 
 def _panel(axes: "Axes", sweep: Sweep, low: float, top: float) -> None:
     values = [point.value for point in sweep.points]
-    axes.axhspan(low, 1.0, color=pale(LIGHT.bad, 0.1), linewidth=0)
-    axes.axhline(1.0, color=LIGHT.bad, linewidth=1)
+    axes.axhspan(low, WORTH, color=pale(LIGHT.bad, 0.1), linewidth=0)
+    axes.axhline(WORTH, color=LIGHT.bad, linewidth=1)
     if sweep.standard is not None:
         axes.axvline(sweep.standard, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label="evaluation protocol")
     for policy, ratios, name in (

@@ -1,9 +1,11 @@
 """The two-week replay: what each policy costs on the same jobs, at peak, and in bubbles."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite, nan
 from statistics import fmean
 
 from weaverl.simulation.costs import Costs
+from weaverl.simulation.outcome import usd_ratio
 from weaverl.simulation.reproduction import published
 from weaverl.simulation.reproduction.records import Result, Row, Task
 from weaverl.simulation.reproduction.runner import Runner
@@ -45,15 +47,24 @@ def replay_rows(results: Results) -> tuple[Row, ...]:
 def cost_ratios(results: Results, policy: str) -> dict[str, float]:
     """Dollars of a policy over ours, by trace."""
     return {
-        ours.outcome.trace: other.outcome.usd / ours.outcome.usd
-        for other, ours in zip(results[policy], results[OURS], strict=True)
+        ours.outcome.trace: usd_over(other, ours) for other, ours in zip(results[policy], results[OURS], strict=True)
     }
 
 
+def usd_over(other: Result, ours: Result) -> float:
+    """Dollars over ours for the same work; not a number where one of them could not run every job."""
+    ratio = usd_ratio(other.outcome, ours.outcome)
+    return nan if ratio is None else ratio
+
+
 def span(values: Sequence[float], form: str = "{:.2f}x") -> str:
-    """Mean, with the range if there is one: ``1.37x (1.32x to 1.40x)``."""
-    low, high, mean = (form.format(value) for value in (min(values), max(values), fmean(values)))
-    return mean if low == high else f"{mean} ({low} to {high})"
+    """Mean, with the range if there is one: ``1.37x (1.32x to 1.40x)``; what is no number is left out and counted."""
+    known = [value for value in values if isfinite(value)]
+    if not known:
+        return "cannot be told"
+    low, high, mean = (form.format(value) for value in (min(known), max(known), fmean(known)))
+    found = mean if low == high else f"{mean} ({low} to {high})"
+    return found if len(known) == len(values) else f"{found}, without {len(values) - len(known)} of {len(values)}"
 
 
 def _row(key: str, what: str, said: str, ours: str, values: dict[str, float], differs: str = SYNTHETIC) -> Row:

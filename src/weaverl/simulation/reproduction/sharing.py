@@ -8,7 +8,7 @@ from weaverl.simulation.costs import Costs
 from weaverl.simulation.reproduction import published
 from weaverl.simulation.reproduction.cases import careless_pair, mixes
 from weaverl.simulation.reproduction.records import Result, Row, Task
-from weaverl.simulation.reproduction.replay import OURS, POLICIES
+from weaverl.simulation.reproduction.replay import OURS, POLICIES, span, usd_over
 from weaverl.simulation.reproduction.runner import Runner
 from weaverl.simulation.traces.records import Trace
 
@@ -35,9 +35,7 @@ def sharing(runner: Runner, iterations: int) -> Results:
 def equal_cost_ratios(results: Results) -> dict[str, dict[str, float]]:
     """Throughput of ours at equal cost over each other policy's, by mix: their dollars over ours, for equal work."""
     return {
-        mix: {
-            policy: by_policy[policy].outcome.usd / by_policy[OURS].outcome.usd for policy in POLICIES if policy != OURS
-        }
+        mix: {policy: usd_over(by_policy[policy], by_policy[OURS]) for policy in POLICIES if policy != OURS}
         for mix, by_policy in results.items()
     }
 
@@ -66,7 +64,7 @@ def _over(policy: str, name: str, ratios: Mapping[str, Mapping[str, float]], sai
         section=STUDY,
         what=f"Throughput at equal cost over {name}",
         published=said,
-        ours=", ".join(f"{value:.2f}x" for value in values.values()),
+        ours=", ".join(span([value]) for value in values.values()),
         values=values,
         differs=_MIXES,
         low=min(spread),

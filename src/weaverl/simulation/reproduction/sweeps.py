@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from math import isfinite, nan
+from math import isfinite
 from statistics import fmean
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from weaverl.simulation.costs import Costs, LinkSharing
 from weaverl.simulation.reproduction.records import Point, Result, Sweep, Task
+from weaverl.simulation.reproduction.replay import usd_over
 from weaverl.simulation.reproduction.runner import Runner
 from weaverl.simulation.reproduction.variations import side_by_side, with_phase_ratio, with_slo, with_switch_times
 from weaverl.simulation.traces.records import Trace
@@ -155,16 +156,10 @@ def _sweep(question: Question, runs: Iterator[Result], num_traces: int) -> Sweep
 def _point(value: float, triples: Sequence[dict[str, Result]]) -> Point:
     return Point(
         value=value,
-        solo_ratio=fmean(_ratio(triple, "solo") for triple in triples),
-        colocated_ratio=fmean(_ratio(triple, "colocated") for triple in triples),
+        solo_ratio=fmean(usd_over(triple["solo"], triple["weave-paper"]) for triple in triples),
+        colocated_ratio=fmean(usd_over(triple["colocated"], triple["weave-paper"]) for triple in triples),
         slo_attainment=fmean(triple["weave-paper"].outcome.slo_attainment for triple in triples),
     )
-
-
-def _ratio(triple: dict[str, Result], policy: str) -> float:
-    """Dollars of a policy over ours for the same work; not a number where one of them could not run every job."""
-    other, ours = triple[policy].outcome, triple["weave-paper"].outcome
-    return other.usd / ours.usd if other.jobs_finished == ours.jobs_finished == ours.jobs else nan
 
 
 def where_it_pays(points: Sequence[Point], unit: str = "") -> str:

@@ -1,0 +1,45 @@
+"""What `weaverl simulate` and `compare` refuse, and what they warn of."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from weaverl.errors import UsageError
+
+if TYPE_CHECKING:
+    from weaverl.simulation.outcome import Outcome
+
+
+def complain_of_different_work(outcomes: Sequence["Outcome"]) -> None:
+    """Say of each trace which policies did not run every job, so that their dollars stand in no proportion."""
+    for trace in dict.fromkeys(one.trace for one in outcomes):
+        some = [one for one in outcomes if one.trace == trace and one.jobs_finished < one.jobs]
+        if some:
+            done = ", ".join(f"{one.policy} finished {one.jobs_finished} of {one.jobs} jobs" for one in some)
+            print(f"weaverl: {trace}: {done}: no ratios with it, dollars of different work", file=sys.stderr)
+
+
+def check_policy(name: str) -> None:
+    """Refuse a policy that cannot be simulated before anything is run."""
+    from weaverl.scheduling.policies.optimal import MOST_JOBS
+    from weaverl.scheduling.state import Parameters
+
+    if name == "optimal":
+        what = f"regroups running jobs freely, for snapshots of up to {MOST_JOBS} jobs"
+        raise UsageError(f"policy optimal {what}, so no trace runs under it: `weaverl reproduce` compares with it")
+    Parameters(policy=name)
+
+
+def refuse_others(context: typer.Context, *allowed: str) -> None:
+    """Refuse options that would be ignored beside the first of the allowed ones."""
+    given = [
+        "/".join(parameter.opts + parameter.secondary_opts)
+        for parameter in context.command.params
+        if parameter.name not in allowed
+        and (source := context.get_parameter_source(str(parameter.name))) is not None
+        and source.name != "DEFAULT"
+    ]
+    if given:
+        raise UsageError(f"{', '.join(given)} cannot be given with --{allowed[0].replace('_', '-')}: leave it out")
