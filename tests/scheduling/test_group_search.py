@@ -119,7 +119,8 @@ def check_every_answer(state: ClusterState, asked: JobSpec) -> None:
     free = openable(state, asked)
     for opened in range(0 if arrival is None else min(len(free), arrival.num_nodes[0]) + 1):
         rows = np.flatnonzero(table["standing"] == OPEN)
-        for row, answer in zip(rows, judged_answers(table, rows, arrival, opened), strict=True):
+        answers = judged_answers(table, rows, arrival, opened) if len(rows) else ()
+        for row, answer in zip(rows, answers, strict=True):
             group = state.groups[table.names[row]]
             candidate = with_opened(state, asked, group, free[:opened], arrival.num_nodes[0] - opened)
             refused = judge(state, candidate, asked).refused
@@ -156,7 +157,7 @@ def rows(index: ClusterIndex) -> dict[str, object]:
             table.closed[row],
             int(table["standing"][row]),
             [table[name][..., :size, row].tolist() for name in MemberRow._fields],
-            table["pair"][:, :size, :size, row].tolist(),
+            table["gap"][:, :size, :size, row].tolist(),
             [column[column >= 0].tolist() for column in table["free_bytes"][..., row]],
             table["most_free"][:, row].tolist(),
             [int(table[name][row]) for name in ("num_parts", "least_allowed_us", "longest_us")],

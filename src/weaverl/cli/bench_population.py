@@ -58,8 +58,10 @@ def too_hasty(number: int) -> JobSpec:
     It has free time of its own, so that no node would be too busy; but the order of turns lets it in too late.
     """
     random = Random(number)
-    times = (random.uniform(30, 36), random.uniform(35, 45))
-    return _job(f"too-hasty-{number}", times, slo=random.uniform(1.24, 1.25), training_gib=40, other_seconds=200)
+    rollout, training = random.uniform(30, 36), random.uniform(35, 45)
+    other = 273 - rollout - training
+    slo = random.uniform(1.215, 1.225)
+    return _job(f"too-hasty-{number}", (rollout, training), slo=slo, training_gib=40, other_seconds=other)
 
 
 def welcome(number: int) -> JobSpec:

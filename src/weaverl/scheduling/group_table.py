@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weaverl.scheduling.stacked_rounds import NEVER
+
 FULL = 2**60
 """The load of a node that is not there or may not be used, and the budget of a member that is not there."""
 
@@ -67,7 +69,7 @@ _SHAPES: dict[str, tuple[str, int | bool]] = {
     "rest_us": ("member", 0),
     "allowed_us": ("member", FULL),
     "part": ("member", NO_PART),
-    "pair": ("pool member member", False),
+    "gap": ("pool member member", NEVER),
     "load_us": ("pool node", FULL),
     "free_bytes": ("pool node", -1),
 }
@@ -77,9 +79,10 @@ _SHAPES: dict[str, tuple[str, int | bool]] = {
 class GroupTable:
     """The rows. ``standing`` is one of ``GONE``, ``CLOSED``, ``OPEN`` and ``ODD``; only open groups have all columns.
 
-    Columns bear the names of the fields of ``MemberRow`` and ``NodeRow``, with the axes of ``_SHAPES``; ``pair`` is
-    where two members share a node of a pool. ``least_allowed_us`` and ``longest_us`` are over all members of a group
-    that is one part, and say nothing of one that is several. ``most_free`` is the host memory of the emptiest node.
+    Columns bear the names of the fields of ``MemberRow`` and ``NodeRow``, with the axes of ``_SHAPES``; ``gap`` is 0
+    where two members share a node of a pool, else ``NEVER``. ``least_allowed_us`` and ``longest_us`` are over all
+    members of a group that is one part, and say nothing of one that is several. ``most_free`` is the host memory of
+    the emptiest node.
     """
 
     def __init__(self) -> None:
@@ -137,9 +140,9 @@ class GroupTable:
             columns[name][..., :num_members, row] = np.array(values).T
         for name in MemberRow._fields:
             columns[name][..., num_members:, row] = _SHAPES[name][1]
-        columns["pair"][..., row] = False
+        columns["gap"][..., row] = NEVER
         if members:
-            columns["pair"][:, :num_members, :num_members, row] = _sharing(members)
+            columns["gap"][:, :num_members, :num_members, row] = np.where(_sharing(members), 0, NEVER)
         columns["num_parts"][row] = len({member.part for member in members})
         columns["least_allowed_us"][row] = min((member.allowed_us for member in members), default=FULL)
         columns["longest_us"][row] = max((_chain_us(member) for member in members), default=0)

@@ -26,6 +26,10 @@ _CHUNK = 1024
 """Groups at a time: an early one may take the job, and the processor's cache holds no more."""
 
 
+Rows = Ints | slice
+"""Some groups: where they are neighbours, a slice copies nothing."""
+
+
 class Answer(IntEnum):
     """What came of one group; ``TAKES`` it, or why not. ``ASK``: it has to be judged by itself."""
 
@@ -92,26 +96,41 @@ class Round(NamedTuple):
 
 def rounds_with(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> list[Round]:
     """The rounds that groups with room would have."""
-    stacked, _ = _stack(table, rows, arrival, _pick(table, rows, arrival, opened).bits)
+    size = int(table["num_members"][rows].max())
+    stacked, _ = _stack(table, rows, size, arrival, _pick(table, rows, arrival, opened).bits)
     places = (np.flatnonzero(judged).tolist() for judged in stacked.judged.T)
     return [Round(*one) for one in zip(cycles_us(stacked), places, strict=True)]
 
 
 def judged_answers(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> NDArray[np.int8]:
-    """The answers of some open groups, for certain."""
+    """The answers of some open groups, one or more, for certain."""
+    first, last = int(rows[0]), int(rows[-1])
+    if 2 * len(rows) > last - first:
+        return _judged_answers(table, slice(first, last + 1), arrival, opened)[rows - first]
+    return _judged_answers(table, rows, arrival, opened)
+
+
+def _judged_answers(table: GroupTable, rows: Rows, arrival: Arrival, opened: int) -> NDArray[np.int8]:
     picked = _pick(table, rows, arrival, opened)
-    is_one = table["num_parts"][rows] == 1
+    sizes, is_one = table["num_members"][rows], table["num_parts"][rows] == 1
     bound = np.maximum(_least_round_us(arrival, picked), np.where(is_one, table["longest_us"][rows], 0))
     budget = np.minimum(np.where(is_one, table["least_allowed_us"][rows], FULL), arrival.allowed_us)
-    answers = np.full(len(rows), _BREAKS_PROMISE, np.int8)
+    answers = np.full(len(sizes), _BREAKS_PROMISE, np.int8)
     answers[np.logical_or.reduce(picked.load_us >= FULL)] = _NO_ROOM
-    left = np.flatnonzero((bound <= budget) & (answers == _BREAKS_PROMISE))
-    sizes = table["num_members"][rows[left]]
-    for least, most in _size_classes(sizes):
-        some = left[(sizes > least) & (sizes <= most)]
-        rounds, allowed = _stack(table, rows[some], arrival, picked.bits[:, some])
-        answers[some[fit(rounds, allowed)]] = _TAKES
+    left = (bound <= budget) & (answers == _BREAKS_PROMISE) & (table["standing"][rows] == OPEN)
+    for least, most in _size_classes(sizes[left]):
+        asked = left & (sizes > least) & (sizes <= most)
+        answers[asked] = np.where(_fit(table, rows, arrival, picked, asked), _TAKES, _BREAKS_PROMISE)
     return answers
+
+
+def _fit(table: GroupTable, rows: Rows, arrival: Arrival, picked: _Picked, asked: Bools) -> Bools:
+    """Whether the rounds of those asked fit; if they are most of neighbouring rows, all are computed, not copied."""
+    size = int(table["num_members"][rows][asked].max())
+    if isinstance(rows, slice) and 2 * np.count_nonzero(asked) > len(asked):
+        return fit(*_stack(table, rows, size, arrival, picked.bits))[asked]
+    chosen = np.flatnonzero(asked) + rows.start if isinstance(rows, slice) else rows[asked]
+    return fit(*_stack(table, chosen, size, arrival, picked.bits[:, asked]))
 
 
 def _size_classes(sizes: Ints) -> Iterator[tuple[int, int]]:
@@ -123,7 +142,7 @@ def _size_classes(sizes: Ints) -> Iterator[tuple[int, int]]:
                 yield least, most
 
 
-def _pick(table: GroupTable, rows: Ints, arrival: Arrival, opened: int) -> _Picked:
+def _pick(table: GroupTable, rows: Rows, arrival: Arrival, opened: int) -> _Picked:
     """The least loaded nodes with room; ties go to the first by name. Without enough of them the load is ``FULL``."""
     wanted = (arrival.num_nodes[0] - opened, arrival.num_nodes[1])
     needs = np.array(arrival.host_bytes)[:, None, None]
@@ -158,24 +177,26 @@ def _least_round_us(arrival: Arrival, picked: _Picked) -> Ints:
     return bound
 
 
-def _stack(table: GroupTable, rows: Ints, arrival: Arrival, bits: Ints) -> tuple[StackedRounds, Ints]:
-    """The groups' rounds with the job as the last member on the nodes of the bits, and what each round may take."""
-    size = int(table["num_members"][rows].max())
+def _stack(table: GroupTable, rows: Rows, size: int, arrival: Arrival, bits: Ints) -> tuple[StackedRounds, Ints]:
+    """The rounds of groups of up to ``size`` members with the job as the last, and what each round may take.
+
+    ``bits`` (pools, groups) are the nodes that the job is on.
+    """
+    num_groups = bits.shape[1]
     touched = (table["use"][:, :size, rows] & bits[:, None]) != 0
     body, switch = table["body_us"][:, :size, rows], table["switch_us"][:, :size, rows]
-    held = np.empty((2, size + 1, len(rows)), np.int64)
+    held = np.empty((2, size + 1, num_groups), np.int64)
     held[:, :size] = body + np.where(table["shared"][:, :size, rows] | touched, switch, 0)
     held[:, size] = np.array(arrival.body_us)[:, None] + np.where(bits, np.array(arrival.switch_us)[:, None], 0)
-    shares = np.zeros((2, size + 1, size + 1, len(rows)), np.bool_)
-    shares[:, :size, :size] = table["pair"][:, :size, :size, rows]
-    shares[:, size, :size] = shares[:, :size, size] = touched
-    rest = np.full((size + 1, len(rows)), arrival.rest_us)
+    gap = np.full((2, size + 1, size + 1, num_groups), NEVER)
+    gap[:, :size, :size] = table["gap"][:, :size, :size, rows]
+    gap[:, size, :size] = gap[:, :size, size] = np.where(touched, 0, NEVER)
+    rest = np.full((size + 1, num_groups), arrival.rest_us)
     rest[:size] = table["rest_us"][:size, rows]
-    judged = np.ones((size + 1, len(rows)), np.bool_)
+    judged = np.ones((size + 1, num_groups), np.bool_)
     judged[:size] = _judged(table["part"][:size, rows], touched, table["num_parts"][rows])
     allowed = np.minimum.reduce(np.where(judged[:size], table["allowed_us"][:size, rows], arrival.allowed_us))
-    rounds = StackedRounds(held, rest, np.where(shares, 0, NEVER), judged)
-    return rounds, np.minimum(allowed, arrival.allowed_us)
+    return StackedRounds(held, rest, gap, judged), np.minimum(allowed, arrival.allowed_us)
 
 
 def _judged(part: Ints, touched: Bools, num_parts: Ints) -> Bools:
