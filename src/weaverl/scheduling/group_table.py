@@ -135,10 +135,10 @@ class GroupTable:
 
     def _write_members(self, row: int, members: tuple[MemberRow, ...]) -> None:
         columns, num_members = self._columns, len(members)
-        columns["num_members"][row] = num_members
+        before, columns["num_members"][row] = int(columns["num_members"][row]), num_members
         for name, values in zip(MemberRow._fields, zip(*members, strict=True), strict=False):
             columns[name][..., :num_members, row] = np.array(values).T
-        for name in MemberRow._fields:
+        for name in MemberRow._fields if before > num_members else ():
             columns[name][..., num_members:, row] = _SHAPES[name][1]
         columns["gap"][..., row] = NEVER
         if members:
