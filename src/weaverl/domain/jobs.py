@@ -63,6 +63,7 @@ class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of one iteration alone on warm nodes.
 
     ``rollout_max_seconds`` is the rollout when some response reaches the cap: what admission plans with.
+    ``rollout_p80`` is the fraction of the rollout after which its tail can be moved; 1: it has none.
     ``*_switch_seconds`` is this job's own time to be restored and saved on a shared node; None: the cluster's.
     """
 
@@ -72,6 +73,7 @@ class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     sync_seconds: float = 0.0
     other_seconds: float = 0.0
     rollout_cv: float = 0.0
+    rollout_p80: float = 1.0
     rollout_switch_seconds: float | None = None
     training_switch_seconds: float | None = None
 

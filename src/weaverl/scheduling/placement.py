@@ -11,7 +11,7 @@ from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
 from weaverl.scheduling.admission import Decision
 from weaverl.scheduling.index import index_of, trial_of
-from weaverl.scheduling.policies import colocated, gavel, solo, weave_paper
+from weaverl.scheduling.policies import colocated, gavel, solo, weave, weave_paper
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
 
 _UNKNOWN_LENGTH_US = 30 * 24 * 3600 * 1_000_000
@@ -22,7 +22,7 @@ _NEVER = 1000 * _UNKNOWN_LENGTH_US
 
 _POLICIES: dict[str, Callable[[ClusterState, JobSpec], Decision]] = {
     "weave-paper": weave_paper.choose,
-    "weave": weave_paper.choose,
+    "weave": weave.choose,
     "solo": solo.choose,
     "colocated": colocated.choose,
     "gavel": gavel.choose,

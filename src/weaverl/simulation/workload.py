@@ -72,12 +72,15 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
     """A row of a trace as the scheduler and the world see it."""
     rollout_switch = for_model(costs.rollout_switch_seconds, job.model_billions)
     training_switch = for_model(costs.training_switch_seconds, job.model_billions)
+    tail_devices = ceil(job.rollout_gpus * costs.tail_devices)
+    has_tail = costs.tail_migration and tail_devices < job.rollout_gpus
     profile = PhaseProfile(
         rollout_max_seconds=job.rollout_max_seconds,
         rollout_mean_seconds=job.rollout_mean_seconds,
         rollout_cv=job.rollout_cv,
         training_seconds=job.training_seconds,
         sync_seconds=sync_seconds(costs, job.sync_gib),
+        rollout_p80=job.rollout_p80 if has_tail else 1.0,
         rollout_switch_seconds=rollout_switch,
         training_switch_seconds=training_switch,
     )
@@ -96,15 +99,13 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         checkpoint_directory=CHECKPOINTS,
         max_retries=MOST_RETRIES if costs.node_mtbf_hours or costs.job_mtbf_hours else 0,
     )
-    tail_devices = ceil(job.rollout_gpus * costs.tail_devices)
-    has_tail = costs.tail_migration and tail_devices < job.rollout_gpus
     return SimulatedJob(
         spec=spec,
         arrival_us=_us(job.arrival_seconds),
         cold_start_us=_us(for_model(costs.cold_start_seconds, job.model_billions)),
         rollout_switch_us=_us(rollout_switch),
         training_switch_us=_us(training_switch),
-        tail_from=job.rollout_p80 if has_tail else 1.0,
+        tail_from=profile.rollout_p80,
         tail_devices=tail_devices,
     )
 
