@@ -23,7 +23,7 @@ AUDITED_ITERATIONS = 1_000_000
 """Longer traces are audited only when asked: their timelines fill memory."""
 MOST_FINDINGS = 20
 BASELINES = ("solo", "colocated")
-POLICIES_HELP = "solo, colocated, gavel, weave-paper, or weave, which places like weave-paper for now."
+POLICIES_HELP = "solo, colocated, gavel, weave-paper, or weave (ours)."
 TRACE_FOLDERS = (Path("traces"), Path("..") / "shared" / "data" / "traces")
 
 TraceName = Annotated[
