@@ -105,6 +105,15 @@ def test_each_of_many_groups_that_refuse_has_its_own_reason():
     assert [looked.kind for looked in answer.looked_at if looked.kind != "pack"] == ["isolate"]
 
 
+def test_groups_that_another_policy_only_counted_are_not_called_unseen():
+    scheduler = standing_scheduler(times(20), Parameters(policy="weave"))
+    for place in range(20):
+        submit(scheduler, job(f"a{place}", 10, 12, slo=1.0))
+    answer = what_if(scheduler, job("long", 100, 100))
+    assert answer.wait is not None and any(looked.group.endswith(" more") for looked in answer.looked_at)
+    assert all(looked.kind for looked in answer.looked_at)
+
+
 def test_of_many_groups_those_before_the_one_taken_have_their_reasons_and_no_others():
     jobs = [job(f"a{place}", 10, 12, slo=1.0) for place in range(20)]
     jobs[17] = job("roomy", 100, 100)

@@ -127,7 +127,10 @@ def _effects(state: ClusterState, record: JobRecord, before: dict[str, float]) -
 
 
 def _looked_at(state: ClusterState, untouched: ClusterState, spec: JobSpec) -> tuple[Looked, ...]:
-    """The verdicts on the job, with the members of their groups; groups that no verdict speaks of come last."""
+    """The verdicts on the job, with the members of their groups; groups that no verdict speaks of come last.
+
+    Where some are only counted nobody can say which of the others were looked at.
+    """
     record = state.jobs[spec.name]
     verdicts = _each(untouched, spec, record.verdicts)
     spoken_of = {verdict.group for verdict in verdicts}
@@ -144,21 +147,26 @@ def _looked_at(state: ClusterState, untouched: ClusterState, spec: JobSpec) -> t
                 refused=refused,
             )
             for name, group in sorted(untouched.groups.items())
-            if name not in spoken_of
+            if name not in spoken_of and not _counted(untouched, verdicts)
         ),
     )
 
 
 def _each(untouched: ClusterState, spec: JobSpec, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """The verdicts, each on one placement: where the scheduler only counted some, all are judged one by one.
+    """The verdicts, each on one placement: where the published policy only counted some, all are judged one by one.
 
     What was found is the last; the scheduler's own verdict on it stays, since it knows the queue.
     """
-    if all(verdict.kind == "isolate" or verdict.group in untouched.groups for verdict in verdicts):
+    if untouched.parameters.policy != "weave-paper" or not _counted(untouched, verdicts):
         return verdicts
     found = candidates(untouched, spec)
     decision = first_admitted(untouched, found, spec, in_full=len(found))
     return decision.verdicts if decision.chosen is None else (*decision.verdicts[:-1], verdicts[-1])
+
+
+def _counted(untouched: ClusterState, verdicts: tuple[Verdict, ...]) -> bool:
+    """Whether some placements were only counted: a verdict on those names no group that is there."""
+    return any(verdict.kind != "isolate" and verdict.group not in untouched.groups for verdict in verdicts)
 
 
 def _looked(verdict: Verdict, untouched: ClusterState) -> Looked:
