@@ -9,6 +9,8 @@ from weaverl.domain.jobs import PhaseKind
 from weaverl.reports.audit import audit_simulated, read_simulated, table_of_rows
 from weaverl.reports.recorded import audit_recorded, header_of, write_recorded
 from weaverl.reports.timeline_file import read_timeline
+from weaverl.simulation import run as run_module
+from weaverl.simulation import simulate as simulate_module
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.simulate import Setup, simulate_heard
 from weaverl.simulation.timeline import Recorder
@@ -51,16 +53,107 @@ def test_a_simulated_run_is_as_it_says(run):
     assert result.figures["jobs_finished"] == 3
 
 
-@pytest.mark.parametrize("name", ["usd", "hours", "usd_per_hour", "slo_attainment", "jobs_finished"])
-def test_a_wrong_figure_is_found(run, name):
-    value = getattr(run[0].outcome, name)
-    assert found(run, reported={name: value * 1.001}) == {"figure"}
+def figures_of(value, *path):
+    """The path of every number in nested figures."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from figures_of(inner, *path, key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
 
 
-@pytest.mark.parametrize("name", ["peak_gpus", "mean_gpus", "bubbles"])
-def test_a_wrong_figure_of_a_pool_is_found(run, name):
-    value = msgspec.to_builtins(getattr(run[0].outcome, name))
-    assert found(run, reported={name: value | {"training": value["training"] + 0.01}}) == {"figure"}
+def test_every_figure_that_is_wrong_is_found(run):
+    outcome = msgspec.to_builtins(run[0].outcome)
+    unaudited = {"seed", "decision_ms", "parameters"}
+    paths = [path for path in figures_of(outcome) if path[0] not in unaudited]
+    assert {path[0] for path in paths} == set(outcome) - unaudited - {
+        *("trace", "policy", "audited", "refused", "unfinished")
+    }
+    for path in paths:
+        wrong = msgspec.json.decode(msgspec.json.encode(outcome))
+        place = wrong
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = place[path[-1]] * 1.001 + 0.001
+        assert found(run, reported=wrong) == {"figure"}, path
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tenants": {}},
+        {"fairness": None},
+        {"worst_window": None},
+        {"bound_multiple": None},
+        {"wait_hours": None},
+        {"tenants": {"t0": {"usd": 0.0, "jobs": 0, "slo_attainment": 1.0, "speed": 1.0}}},
+    ],
+)
+def test_a_figure_that_is_left_out_is_found(run, wrong):
+    assert found(run, reported=wrong) == {"figure"}
+
+
+PAIR = trace(
+    *(
+        row(
+            name,
+            at=60.0 * number,
+            iterations=12,
+            rollout=300.0,
+            training=100.0,
+            rollout_max_seconds=360.0,
+            rollout_cv=0.1,
+            rollout_p80=0.8,
+            sync_gib=10.0,
+            slo=10.0,
+            tenant=f"t{number}",
+        )
+        for number, name in enumerate("ab")
+    )
+)
+
+
+def checks_of(jobs, seed=3):
+    recorder = Recorder()
+    finished = simulate_heard(jobs, Setup(seed=seed), (), recorder=recorder)
+    return {one.check for one in audit_recorded(jobs, finished.cluster, recorder, finished.outcome).findings}
+
+
+def test_two_jobs_whose_tails_move_are_audited():
+    assert checks_of(PAIR) == set()
+
+
+def test_a_world_without_switches_is_found(monkeypatch):
+    monkeypatch.setattr(run_module.Run, "_switch_us", lambda self, phase: 0)
+    assert checks_of(PAIR) == {"switches"}
+
+
+def test_a_world_that_always_switches_is_found(monkeypatch):
+    monkeypatch.setattr(run_module.Run, "_switch_us", lambda self, phase: self.job.training_switch_us)
+    assert checks_of(PAIR) == {"switches"}
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [({"cold_start_us": 0}, "cold starts"), ({"tail_devices": 1}, "tails"), ({"tail_from": 0.01}, "tails")],
+)
+def test_a_world_with_another_cold_start_or_tail_is_found(monkeypatch, change, check):
+    honest = simulate_module.simulated_job
+    monkeypatch.setattr(
+        simulate_module, "simulated_job", lambda job, costs: msgspec.structs.replace(honest(job, costs), **change)
+    )
+    assert check in checks_of(PAIR)
+
+
+def test_a_world_whose_rollouts_are_half_as_long_is_found(monkeypatch):
+    honest = simulate_module.drawn_work
+
+    def halved(*given):
+        work = honest(*given)
+        return msgspec.structs.replace(work, rollout_us=[one // 2 for one in work.rollout_us])
+
+    monkeypatch.setattr(simulate_module, "drawn_work", halved)
+    assert checks_of(PAIR) == {"draws"}
 
 
 def first(table, phase, job=0):

@@ -66,12 +66,15 @@ class Recorder:
     def stopped(self, run: Run, now: int) -> None:
         """An attempt is over: its cold start that came to nothing, or one of no length that marks the end.
 
-        A sync that is cut off is never made good: the next attempt begins with what the training had saved.
+        A sync that is cut off is never made good: the next attempt begins with what the training had saved. The row's
+        iteration is the one that was under way.
         """
+        iteration = run.iteration
         if run.syncing_since != NOT_DUE:
-            self.synced(run, run.iteration - 1, run.syncing_since, now)
+            iteration -= 1
+            self.synced(run, iteration, run.syncing_since, now)
         began = now if run.loaded else self._admitted_at[run.name]
-        self._row(run, CODES[PhaseKind.LOADING], run.iteration, (began, began, began, now), 0)
+        self._row(run, CODES[PhaseKind.LOADING], iteration, (began, began, began, now), 0)
 
     def synced(self, run: Run, iteration: int, began: int, now: int) -> None:
         """A sync is over."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from weaverl.reports.audit.checks import attempts, findings, peak, pins_of
+from weaverl.reports.audit.books import Books, last_draws, spread
+from weaverl.reports.audit.checks import attempts, findings, peak
+from weaverl.reports.audit.lives import lives_of
+from weaverl.reports.audit.rules import rules
 from weaverl.reports.audit.table import (
     LOADING,
-    ROLLOUT,
     TRAINING,
     AuditFinding,
     Column,
@@ -22,9 +24,12 @@ from weaverl.reports.audit.table import (
 )
 
 HOUR_US = 3600e6
-ROUNDING_US = 5
-"""Times are rounded to microseconds where the speed of a phase changes."""
 POOLS = ("rollout", "training")
+OPTIONAL = (
+    *("bound_multiple", "bound_multiple_without_tail", "bound_multiple_with_tail", "slowdown", "worst_window"),
+    *("wait_hours", "completion_hours", "fairness", "tenants"),
+)
+"""Figures that may not be there at all: then the auditor must find none either."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,14 @@ def audit_simulated(
         reported: the run's figures; those that the auditor works out too must agree.
     """
     rows = {row["job_id"]: row for row in trace}
-    slowdowns = _slowdowns(table)
-    figures = {**_owned(table), **_promises(table, slowdowns, rows)}
+    slowdowns, lives, finished = _slowdowns(table), lives_of(table), _finished(table, rows)
+    owned = _owned(table)
+    books = Books(table, lives, rows, finished, parameters)
+    figures = {**owned, **_promises(finished, slowdowns, rows), **books.figures(owned["usd"], slowdowns)}
     found = [
         *findings(table),
         *_owners(table),
-        *_drawn(table, rows, parameters),
-        *_work(table, parameters),
+        *rules(table, lives, rows, parameters),
         *_disagreements(figures, reported),
     ]
     return SimulatedAudit(tuple(found), figures)
@@ -121,29 +127,26 @@ def _slowdowns(table: Table) -> dict[str, float]:
 
 
 def _solo(table: Table) -> dict[str, int]:
-    rows = np.flatnonzero((table["phase"] != LOADING) & (table["part"] == 0))
-    order = rows[np.lexsort([table[key][rows] for key in ("attempt", "phase", "iteration", "job")])]
-    ends = np.append(runs_of([table[key][order] for key in ("job", "iteration", "phase")])[1:], len(order)) - 1
-    last = order[ends] if len(order) else order
+    last = last_draws(table)
     sums = np.bincount(table["job"][last], weights=table["solo_us"][last], minlength=len(table.jobs))
     return {name: round(total) for name, total in zip(table.jobs, sums, strict=True)}
 
 
-def _promises(table: Table, slowdowns: Mapping[str, float], rows: Mapping[str, Record]) -> dict[str, float]:
-    """How many jobs ran all their iterations, and how many of them kept their promise."""
+def _finished(table: Table, rows: Mapping[str, Record]) -> list[str]:
+    """The jobs that ran all their iterations."""
     trained = np.flatnonzero((table["phase"] == TRAINING) & (table["part"] == 0))
     size = table["iteration"].max(initial=0) + 1
     ran = np.unique(table["job"][trained] * size + table["iteration"][trained])
     done = np.bincount(ran // size, minlength=len(table.jobs))
-    finished = [name for name, number in zip(table.jobs, done, strict=True) if number == rows[name]["iterations"]]
+    return [name for name, number in zip(table.jobs, done, strict=True) if number == rows[name]["iterations"]]
+
+
+def _promises(finished: list[str], slowdowns: Mapping[str, float], rows: Mapping[str, Record]) -> dict[str, float]:
+    """How many jobs ran all their iterations, and how many of them kept their promise."""
     met = sum(slowdowns[name] <= rows[name]["slo"] * (1 + 1e-9) for name in finished)
-    values = [slowdowns[name] for name in finished]
-    figures = {"jobs_finished": float(len(finished)), "slo_attainment": met / len(finished) if finished else 0.0}
-    if values:
-        percentiles = np.percentile(values, [50, 90, 99, 100])
-        names = ("slowdown.p50", "slowdown.p90", "slowdown.p99", "slowdown.max")
-        figures |= dict(zip(names, percentiles.tolist(), strict=True))
-    return figures
+    attainment = met / len(finished) if finished else 0.0
+    slowdown = spread("slowdown", [slowdowns[name] for name in finished])
+    return {"jobs_finished": float(len(finished)), "slo_attainment": attainment, **slowdown}
 
 
 def _owners(table: Table) -> Iterator[AuditFinding]:
@@ -171,79 +174,24 @@ def _within(table: Table, rows: Column, spans: list[tuple[int, int, str]]) -> Co
     return (place >= 0) & (table["released_at"][rows] <= ends[place])
 
 
-def _drawn(table: Table, rows: Mapping[str, Record], parameters: Mapping[str, Any]) -> Iterator[AuditFinding]:
-    """The times of the phases alone are those that the trace allows."""
-    first = table.take(np.flatnonzero((table["phase"] != LOADING) & (table["part"] == 0)))
-    for number, name in enumerate(first.jobs):
-        of_job = np.flatnonzero(first["job"] == number)
-        phase, solo = first["phase"][of_job], first["solo_us"][of_job]
-        low, high = _allowed_us(rows[name], first["iteration"][of_job], phase, parameters)
-        for place in of_job[(solo < low - 1) | (solo > high + 1)][:1]:
-            taken = first["solo_us"][place]
-            yield AuditFinding("draws", f"{first.name(place)} takes {taken} us alone: not as in the trace")
-
-
-def _allowed_us(row: Record, iteration: Column, phase: Column, parameters: Mapping[str, Any]) -> tuple[Column, Column]:
-    """Least and greatest time of each phase alone."""
-    growth = 1 + (row["rollout_growth"] - 1) * iteration / max(row["iterations"] - 1, 1)
-    cap = row["rollout_max_seconds"] * growth
-    mean = np.minimum(row["rollout_mean_seconds"] * growth, cap)
-    sync = row["sync_gib"] * 8 * 1.073741824 / parameters["link_gbps"] * parameters["sync_overhead"]
-    random = parameters["random"] and row["rollout_cv"] > 0
-    phases = [phase == ROLLOUT, phase == TRAINING]
-    low = np.select(phases, [0 * cap if random else mean, row["training_seconds"]], sync)
-    high = np.select(phases, [cap if random else mean, row["training_seconds"]], sync)
-    return low * 1e6, high * 1e6
-
-
-def _work(table: Table, parameters: Mapping[str, Any]) -> Iterator[AuditFinding]:
-    """The parts of each phase did its work: at the speed of the devices held, and slower in a moved tail."""
-    rows = np.flatnonzero((table["phase"] == ROLLOUT) | (table["phase"] == TRAINING))
-    order = rows[np.lexsort([table[key][rows] for key in ("part", "phase", "iteration", "attempt", "job")])]
-    if not len(order):
-        return
-    starts = runs_of([table[key][order] for key in ("job", "attempt", "iteration", "phase")])
-    held = np.array([len(where) for where in table.slots])[table["slots"][order]]
-    asked = np.repeat(_asked(table, order[starts]), np.diff(np.append(starts, len(order))))
-    body = (table["ended_at"] - table["started_at"])[order]
-    is_tail = np.concatenate(([False], held[1:] < held[:-1]))
-    is_tail[starts] = False
-    before_tail = np.append(is_tail[1:], False)
-    useful = body - before_tail * parameters["tail_move_seconds"] * 1e6
-    speed = np.where(is_tail, 1.0 / parameters["tail_stretch"], held / asked)
-    done = np.add.reduceat(useful * speed, starts)
-    expected = table["solo_us"][order[starts]] * _pace(table, order[starts], parameters)
-    for place in np.flatnonzero(np.abs(done - expected) > ROUNDING_US):
-        row = order[starts[place]]
-        yield AuditFinding(
-            "work", f"{table.name(row)} did {done[place]:.0f} us of work, {expected[place]:.0f} were to do"
-        )
-
-
-def _asked(table: Table, rows: Column) -> Column:
-    """How many devices the job is pinned to in the phase's pool."""
-    pins = pins_of(table)
-    numbers = np.zeros((len(table.jobs), table["attempt"].max(initial=0) + 1, 2), dtype=np.int64)
-    for place, name in enumerate(table.jobs):
-        for attempt in range(1, numbers.shape[1]):
-            if (name, attempt) in pins:
-                numbers[place, attempt] = [len(pins[name, attempt][pool]) for pool in POOLS]
-    return numbers[table["job"][rows], table["attempt"][rows], np.where(table["phase"][rows] == ROLLOUT, 0, 1)]
-
-
-def _pace(table: Table, rows: Column, parameters: Mapping[str, Any]) -> Column:
-    """How many times as long a phase takes on the GPUs that it ran on."""
-    pools = {node["name"]: node["pool"] for node in table.header["cluster"]["nodes"]}
-    on_training = np.array([bool(where) and pools[where[0][0]] == "training" for where in table.slots])
-    elsewhere = on_training[table["slots"][rows]] == (table["phase"][rows] == ROLLOUT)
-    factor = np.where(table["phase"][rows] == ROLLOUT, parameters["colocated_rollout"], parameters["gavel_training"])
-    return np.where(elsewhere, factor, 1.0)
-
-
 def _disagreements(figures: Mapping[str, float], reported: Record) -> Iterator[AuditFinding]:
-    for name, own in figures.items():
-        value: Any = reported
-        for key in name.split("."):
-            value = value[key]
-        if abs(own - value) > 1e-9 * max(1.0, abs(own)):
+    told = {name: value for name, value in _flat(reported) if value is not None}
+    paid = {name for name in told if name.startswith("tenants.") and name.endswith(".usd")}
+    if abs(sum(told[name] for name in paid) - figures["usd"]) > 1e-9 * max(1.0, figures["usd"]):
+        yield AuditFinding("figure", f"the tenants are reported to pay {sum(told[name] for name in paid)} together")
+    maybe = {name for name in told if name.split(".")[0] in OPTIONAL}
+    if not paid & figures.keys():
+        maybe -= paid  # where there are faults only the sum is known
+    for name in sorted(figures.keys() | maybe):
+        own, value = figures.get(name), told.get(name)
+        if own is None or value is None or abs(own - value) > 1e-9 * max(1.0, abs(own)):
             yield AuditFinding("figure", f"{name} is reported as {value}, audited as {own}")
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Figures within figures by their names with dots."""
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
