@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +13,7 @@ from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Interval, Timeline
 from weaverl.reports.gantt import gantt_svg
 from weaverl.reports.gantt_frame import GanttRun
+from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
 from weaverl.simulation.advice import Advice, AdvisedJob, GroupAdvice, JobAdvice
 from weaverl.simulation.timing_logs import WARMING, Run
@@ -24,15 +24,15 @@ DRAWN_ROUNDS = 4
 def print_advice(advice: Advice, runs: Sequence[Run], jobs: Sequence[AdvisedJob], stream: TextIO) -> None:
     """What was read, what weaving saves, which nodes are shared, everybody's slowdown, and what to keep in mind."""
     console = console_for(stream)
-    console.print(_read(runs, jobs, console))
+    _print_read(runs, jobs, console)
     console.print()
     console.print(Text(_headline(advice), style="bold"))
     if len(jobs) == 1:
         return
     console.print()
-    console.print(_nodes(advice, console))
+    console.print(_nodes(advice, console), crop=False)
     console.print()
-    console.print(_slowdowns(advice, console))
+    console.print(_slowdowns(advice, console), crop=False)
     for note in _notes(advice, runs, jobs):
         console.print(Text(f"- {note}"))
 
@@ -134,45 +134,48 @@ def _headline(advice: Advice) -> str:
     return f"Weaving saves {saved}: {after} instead of {before}."
 
 
-def _table(console: Console, *columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0), show_edge=False)
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place == 0 else "right", no_wrap=place == 0)
-    return table
-
-
-def _read(runs: Sequence[Run], jobs: Sequence[AdvisedJob], console: Console) -> Table:
-    titles = ("job", "log", "steps", "left out", "rollout", "longest", "training", "sync", "other", "GPUs")
-    table = _table(console, *titles)
-    for run, job in zip(runs, jobs, strict=True):
-        profile = job.spec.profile
-        assert profile is not None
-        table.add_row(
+def _print_read(runs: Sequence[Run], jobs: Sequence[AdvisedJob], console: Console) -> None:
+    logs = [
+        (
             run.name,
             run.framework,
             str(len(run.iterations)),
             str(sum(run.skipped.values())),
-            f"{_seconds(profile.rollout_mean_seconds)} ±{profile.rollout_cv:.0%}",
-            _seconds(profile.rollout_max_seconds),
-            _seconds(profile.training_seconds),
-            _seconds(profile.sync_seconds),
-            _seconds(profile.other_seconds),
             f"{job.spec.rollout_gpus}+{job.spec.training_gpus}",
         )
-    return table
+        for run, job in zip(runs, jobs, strict=True)
+    ]
+    console.print(sheet(("job", "log", "steps", "left out", "GPUs"), logs, console), crop=False)
+    console.print()
+    times = [_times(job) for job in jobs]
+    console.print(sheet(("job", "rollout", "longest", "training", "sync", "other"), times, console), crop=False)
+
+
+def _times(job: AdvisedJob) -> tuple[str, ...]:
+    profile = job.spec.profile
+    assert profile is not None
+    return (
+        job.spec.name,
+        f"{_seconds(profile.rollout_mean_seconds)} ±{profile.rollout_cv:.0%}",
+        _seconds(profile.rollout_max_seconds),
+        _seconds(profile.training_seconds),
+        _seconds(profile.sync_seconds),
+        _seconds(profile.other_seconds),
+    )
 
 
 def _nodes(advice: Advice, console: Console) -> Table:
-    table = _table(console, "jobs", "rollout nodes", "training nodes", "$/hour", "$/hour alone")
-    for group in advice.groups:
-        table.add_row(
+    rows = [
+        (
             ", ".join(group.jobs),
             _gpus(group.rollout_nodes, advice),
             _gpus(group.training_nodes, advice),
             f"{group.usd_per_hour:.2f}",
             f"{group.usd_per_hour_alone:.2f}",
         )
-    return table
+        for group in advice.groups
+    ]
+    return sheet(("jobs", "rollout nodes", "training nodes", "$/hour", "$/hour alone"), rows, console)
 
 
 def _gpus(names: Sequence[str], advice: Advice) -> str:
@@ -183,18 +186,20 @@ def _gpus(names: Sequence[str], advice: Advice) -> str:
 
 
 def _slowdowns(advice: Advice, console: Console) -> Table:
-    table = _table(console, "job", "shares with", "slowdown", "at its longest rollouts", "SLO")
-    for job in advice.jobs:
-        others = next(group.jobs for group in advice.groups if job.name in group.jobs)
-        slowdown = Text(f"{job.slowdown:.2f}x", style="bold red" if job.slowdown > job.slo else "")
-        table.add_row(
-            job.name,
-            ", ".join(other for other in others if other != job.name) or "nobody",
-            slowdown,
-            f"{job.predicted_slowdown:.2f}x",
-            f"{job.slo:.2f}x",
-        )
-    return table
+    rows = [_slowdown_row(job, advice) for job in advice.jobs]
+    heads = ("job", "shares with", "slowdown", "at its longest rollouts", "SLO")
+    return sheet(heads, rows, console, words=("job", "shares with"))
+
+
+def _slowdown_row(job: JobAdvice, advice: Advice) -> tuple[str | Text, ...]:
+    others = next(group.jobs for group in advice.groups if job.name in group.jobs)
+    return (
+        job.name,
+        ", ".join(other for other in others if other != job.name) or "nobody",
+        Text(f"{job.slowdown:.2f}x", style="bold red" if job.slowdown > job.slo else ""),
+        f"{job.predicted_slowdown:.2f}x",
+        f"{job.slo:.2f}x",
+    )
 
 
 def _notes(advice: Advice, runs: Sequence[Run], jobs: Sequence[AdvisedJob]) -> list[str]:

@@ -90,17 +90,18 @@ def decision(
 
 
 def _print_decisions(figures: "list[DecisionFigures]") -> None:
-    from rich.table import Table
-
+    from weaverl.reports.sheets import sheet
     from weaverl.reports.tables import console_for
 
-    columns = ("p50", "p99", *(kind.replace("_", " ") for kind in figures[0].kinds), "admitting all")
-    table = Table("jobs", "groups", *columns, box=None)
+    kinds = (f"{kind.replace('_', ' ')} ms" for kind in figures[0].kinds)
+    heads = ("jobs", "groups", "p50 ms", "p99 ms", *kinds, "admitting all s")
+    rows = []
     for one in figures:
         times = (one.p50_ms, one.p99_ms, *(kind.p50_ms for kind in one.kinds.values()))
-        cells = (f"{milliseconds:.2f} ms" for milliseconds in times)
-        table.add_row(f"{one.jobs:,}", f"{one.groups:,}", *cells, f"{one.admissions_seconds:.1f} s")
-    console_for(sys.stdout).print(table)
+        cells = (f"{milliseconds:.2f}" for milliseconds in times)
+        rows.append((f"{one.jobs:,}", f"{one.groups:,}", *cells, f"{one.admissions_seconds:.1f}"))
+    console = console_for(sys.stdout)
+    console.print(sheet(heads, rows, console), crop=False)
 
 
 def _print_permits(figures: "PermitFigures") -> None:

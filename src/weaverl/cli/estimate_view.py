@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import TextIO
 
 import msgspec
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from weaverl.cli.observed import profile_block
 from weaverl.config.job_file import parse_job
 from weaverl.config.units import format_bytes
 from weaverl.domain.jobs import PhaseProfile
+from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
 from weaverl.simulation.estimate import GIB, Estimate
 from weaverl.simulation.estimate_inputs import Term
@@ -46,13 +45,8 @@ def print_estimate(found: Estimate, stream: TextIO) -> None:
     )
     console.print(_headline(found), highlight=False)
     console.print()
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("term")
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("from", style="dim", overflow="fold")
-    for term in (term for term in found.terms if term.value):
-        table.add_row(term.name, _value(term), term.formula)
-    console.print(table)
+    rows = [(term.name, _value(term), Text(term.formula, style="dim")) for term in found.terms if term.value]
+    console.print(sheet(("term", "value", "from"), rows, console, words=("term", "from")), crop=False)
     console.print()
     assumed = ", ".join(f"{name}={value:g}" for name, value in msgspec.structs.asdict(found.efficiencies).items())
     console.print(Text(f"assumed (--efficiency NAME=VALUE changes one): {assumed}", style="dim"))

@@ -22,6 +22,8 @@ def figures_of(source: Path, format_: Format | None, reading: Reading) -> Summar
 def print_figures(figures: Summary | ArrivalsSummary, stream: TextIO) -> None:
     """A line a figure."""
     table = Table(box=None, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in msgspec.structs.asdict(figures).items():
         table.add_row(name.replace("_", " "), _shown(value))
     console_for(stream).print(table)

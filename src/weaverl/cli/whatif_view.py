@@ -2,12 +2,12 @@
 
 from typing import TextIO
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from weaverl.reports.axis import duration
+from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
 from weaverl.simulation.what_if import Answer
 
@@ -19,10 +19,10 @@ def print_answer(answer: Answer, stream: TextIO) -> None:
         console.print(Text(line, style="bold"))
     if answer.effects:
         console.print()
-        console.print(_effects(answer, console))
+        console.print(_effects(answer, console), crop=False)
     console.print()
     console.print("looked at now, cheapest first:" if answer.wait else "looked at, cheapest first:")
-    console.print(_looked_at(answer, console))
+    console.print(_looked_at(answer, console), crop=False)
 
 
 def _headline(answer: Answer) -> list[str]:
@@ -46,25 +46,22 @@ def _headline(answer: Answer) -> list[str]:
     return lines
 
 
-def _table(console: Console, *columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0), show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _effects(answer: Answer, console: Console) -> Table:
-    table = _table(console, "job", "slowdown now", "with it", "SLO")
-    for effect in answer.effects:
-        before = "-" if effect.before is None else f"{effect.before:.2f}x"
-        table.add_row(effect.job, before, f"{effect.after:.2f}x", f"{effect.slo:.2f}x")
-    return table
+    rows = [
+        (
+            effect.job,
+            "-" if effect.before is None else f"{effect.before:.2f}x",
+            f"{effect.after:.2f}x",
+            f"{effect.slo:.2f}x",
+        )
+        for effect in answer.effects
+    ]
+    return sheet(("job", "slowdown now", "with it", "SLO"), rows, console)
 
 
 def _looked_at(answer: Answer, console: Console) -> Table:
-    table = _table(console, "placement", "group", "jobs there", "adds $/hour", "predicted slowdowns", "verdict")
-    for looked in answer.looked_at:
-        table.add_row(
+    rows = [
+        (
             looked.kind,
             looked.group,
             ", ".join(looked.members),
@@ -72,4 +69,7 @@ def _looked_at(answer: Answer, console: Console) -> Table:
             ", ".join(f"{name} {slowdown:.2f}x" for name, slowdown in looked.slowdowns.items()),
             looked.refused or "would be taken",
         )
-    return table
+        for looked in answer.looked_at
+    ]
+    heads = ("placement", "group", "jobs there", "adds $/hour", "predicted slowdowns", "verdict")
+    return sheet(heads, rows, console, words=("jobs there", "predicted slowdowns", "verdict"))

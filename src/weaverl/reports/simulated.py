@@ -3,46 +3,71 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from weaverl.reports.sheets import sheet
 from weaverl.simulation.measured import Comparison
 from weaverl.simulation.outcome import ByPool, Outcome, Spread
+
+_COSTS = ("policy", "dollars", "$/h", "x bound", "solo /", "colocated /")
+_FIGURES = ("policy", "hours", "SLO met", "slowdown p50/p99", "peak GPUs", "bubbles")
 
 
 def print_outcome(outcome: Outcome, console: Console) -> None:
     """One run: a line a figure."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(overflow="fold")
     for title, value in _facts(outcome):
         table.add_row(title, value)
     console.print(f"{outcome.trace} under {outcome.policy}, {_chance(outcome)}")
     console.print(table)
     if outcome.tenants:
-        console.print(_tenants(outcome))
+        console.print(_tenants(outcome, console), crop=False)
 
 
 def print_comparison(outcomes: Sequence[Outcome], ratios: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Several runs: a row each. Ratios above 1: cheaper than the baseline."""
-    titles = ("trace", "policy", "dollars", "$/h", "hours", "SLO met", "slowdown p50/p99", "peak GPUs", "bubbles")
-    table = Table(*titles, "x bound", "solo /", "colocated /", box=box.SIMPLE_HEAD)
-    for outcome, ratio in zip(outcomes, ratios, strict=True):
-        slowdown = outcome.slowdown
-        table.add_row(
-            outcome.trace,
-            outcome.policy,
-            f"{outcome.usd:,.0f}",
-            f"{outcome.usd_per_hour:,.0f}",
-            f"{outcome.hours:,.0f}",
-            f"{outcome.slo_attainment:.1%}",
-            f"{slowdown.p50:.2f}/{slowdown.p99:.2f}" if slowdown else "-",
-            f"{outcome.peak_gpus.rollout:.0f} + {outcome.peak_gpus.training:.0f}",
-            f"{outcome.bubbles.rollout:.0%} + {outcome.bubbles.training:.0%}",
-            _multiple(outcome.bound_multiple),
-            _multiple(ratio["solo"]),
-            _multiple(ratio["colocated"]),
-        )
-    console.print(table)
+    """Several runs: for each trace what they cost and how they did, a row a policy. Ratios above 1: cheaper."""
+    both = list(zip(outcomes, ratios, strict=True))
+    for trace in dict.fromkeys(outcome.trace for outcome in outcomes):
+        here = [(outcome, ratio) for outcome, ratio in both if outcome.trace == trace]
+        console.print(Text(trace, style="bold", overflow="fold"))
+        console.print(sheet(_COSTS, [_cost_row(*one) for one in here], console), crop=False)
+        console.print()
+        console.print(sheet(_FIGURES, [_figure_row(outcome) for outcome, _ in here], console), crop=False)
+        console.print()
+
+
+def _cost_row(outcome: Outcome, ratio: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        outcome.policy,
+        f"{outcome.usd:,.0f}",
+        f"{outcome.usd_per_hour:,.0f}",
+        _multiple(outcome.bound_multiple),
+        _multiple(ratio["solo"]),
+        _multiple(ratio["colocated"]),
+    )
+
+
+def _figure_row(outcome: Outcome) -> tuple[str, ...]:
+    slowdown, (rollout, training) = outcome.slowdown, _bubbles(outcome, "{:.0%}")
+    return (
+        outcome.policy,
+        f"{outcome.hours:,.0f}",
+        f"{outcome.slo_attainment:.1%}",
+        f"{slowdown.p50:.2f}/{slowdown.p99:.2f}" if slowdown else "-",
+        f"{outcome.peak_gpus.rollout:.0f} + {outcome.peak_gpus.training:.0f}",
+        f"{rollout} + {training}",
+    )
+
+
+def _bubbles(outcome: Outcome, form: str) -> tuple[str, str]:
+    """Of both pools; a pool that never had a GPU has no bubble."""
+    bubbles, gpus = outcome.bubbles, outcome.peak_gpus
+    rollout = form.format(bubbles.rollout) if gpus.rollout else "-"
+    return rollout, form.format(bubbles.training) if gpus.training else "-"
 
 
 def print_against_reality(found: Comparison, console: Console) -> None:
@@ -68,17 +93,19 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("from arrival to end", _spread(outcome.completion_hours, " h")),
         ("peak GPUs", _pools(outcome.peak_gpus, "{:.0f}")),
         ("mean GPUs", _pools(outcome.mean_gpus, "{:.1f}")),
-        ("bubbles", _pools(outcome.bubbles, "{:.1%}")),
+        ("bubbles", "{} rollout, {} training".format(*_bubbles(outcome, "{:.1%}"))),
         ("moves, retries", f"{outcome.moves}, {outcome.retries}"),
         ("decisions", _spread(outcome.decision_ms, " ms")),
         ("audited", audited),
     ]
 
 
-def _tenants(outcome: Outcome) -> Table:
-    table = Table("tenant", "jobs", "dollars", "SLO met", "speed", box=box.SIMPLE_HEAD)
-    for name, one in outcome.tenants.items():
-        table.add_row(name, str(one.jobs), f"{one.usd:,.0f}", f"{one.slo_attainment:.1%}", f"{one.speed:.3f}")
+def _tenants(outcome: Outcome, console: Console) -> Table:
+    rows = [
+        (name, str(one.jobs), f"{one.usd:,.0f}", f"{one.slo_attainment:.1%}", f"{one.speed:.3f}")
+        for name, one in outcome.tenants.items()
+    ]
+    table = sheet(("tenant", "jobs", "dollars", "SLO met", "speed"), rows, console)
     fairness = "-" if outcome.fairness is None else f"{outcome.fairness:.4f}"
     table.caption = f"speed: solo time over time from arrival to end; Jain's index of it {fairness}"
     return table

@@ -3,7 +3,9 @@
 Schema of the log: README of github.com/msr-fiddle/philly-traces.
 """
 
+import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import TextIO
 
 import msgspec
@@ -14,13 +16,18 @@ from weaverl.simulation.traces.stamps import Stamps
 from weaverl.simulation.traces.tables import Table
 
 CSV_COLUMNS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
+_UTILISATION_CELLS = re.compile(r"[^,]*,[^,]+(,(NA|[0-9.]+)){4,},?", re.ASCII)
 NO_ATTEMPT_TIMES = "has an attempt without times"
 
 
 def read_csv(lines: Iterable[str], source: str, stamps: Stamps) -> Sieve:
     """Jobs without ids, in no order; equal rows are different jobs. Ids are made from row numbers."""
     sieve = Sieve(source)
-    table = Table(lines, source)
+    lines = iter(lines)
+    first = next(lines, "")
+    if _UTILISATION_CELLS.fullmatch(first.strip()):
+        raise TraceError(f"{source} is a utilisation log (time, machine, percent of each GPU): give the log of jobs")
+    table = Table(chain([first], lines), source)
     table.require(CSV_COLUMNS)
     for row in table.rows():
         submit = row.stamp("timestamp", stamps)
