@@ -47,17 +47,17 @@ def fit(rounds: StackedRounds, budget_us: Ints) -> Bools:
     num_groups = len(budget_us)
     answer = np.zeros(num_groups, np.bool_)
     asked = np.arange(num_groups)
-    idle = ~np.concatenate((rounds.judged, rounds.judged))
+    unasked = np.where(np.concatenate((rounds.judged, rounds.judged)), 0, NEVER)
     ends = [_after_a_round(rounds, np.zeros(rounds.held_us.shape, np.int64))]
     for _ in range(_ROUNDS):
         ends.append(_after_a_round(rounds, ends[-1]))
-        fits, exceeds = _growth(ends, idle, budget_us)
+        fits, exceeds = _growth(ends, unasked, budget_us)
         answer[asked[fits]] = True
         left = ~(fits | exceeds)
         if not left.any():
             return answer
         if np.count_nonzero(left) < 0.7 * len(asked):
-            rounds, asked, budget_us, idle = rounds.take(left), asked[left], budget_us[left], idle[:, left]
+            rounds, asked, budget_us, unasked = rounds.take(left), asked[left], budget_us[left], unasked[:, left]
             ends = [one[..., left] for one in ends]
     answer[asked] = _settles(rounds, ends[-1], budget_us)
     return answer
@@ -87,13 +87,18 @@ def cycles_us(rounds: StackedRounds) -> list[Fraction]:
     return [Fraction(weight, length) for weight, length in zip(weights, lengths, strict=True)]
 
 
-def _growth(ends: list[Ints], idle: Bools, budget_us: Ints) -> tuple[Bools, Bools]:
-    """Which groups are known to fit, and which not to, from how far the last round is behind those before it."""
+def _growth(ends: list[Ints], unasked: Ints, budget_us: Ints) -> tuple[Bools, Bools]:
+    """Which groups are known to fit, and which not to, from how far the last round is behind those before it.
+
+    ``unasked`` (phases, groups) is ``NEVER`` for phases that do not matter, 0 for the others.
+    """
     fits = exceeds = np.zeros(len(budget_us), np.bool_)
     for rounds in range(1, min(len(ends), _WINDOWS + 1)):
-        moved = (ends[-1] - ends[-1 - rounds]).reshape(idle.shape) - rounds * budget_us
-        fits = fits | np.logical_and.reduce((moved <= 0) | idle)
-        exceeds = exceeds | np.logical_and.reduce((moved > 0) | idle)
+        moved = (ends[-1] - ends[-1 - rounds]).reshape(unasked.shape)
+        fits = fits | (np.maximum.reduce(moved + unasked) <= rounds * budget_us)
+        exceeds = exceeds | (np.minimum.reduce(moved - unasked) > rounds * budget_us)
+        if (fits | exceeds).all():
+            break
     return fits, exceeds
 
 
