@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -225,11 +226,29 @@ def test_weights_asked_for_before_any_state_find_it_later_while_it_is_away(clust
     source, target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     expected = source.weight.detach().to(torch.bfloat16).float().clone()
     job.keep((source, target))
+    with rollout_of(job):
+        pass
+    with training_of(job):
+        pass
     assert job.weights.push(source).version == 1
     job.weights.pull(target)
     with rollout_of(job):
         assert torch.equal(target.weight, expected)
     assert [event.iteration for event in cluster.told(PhaseMeasured)] == [0]
+
+
+def test_a_sync_before_the_first_training_is_of_the_cold_start_and_of_no_iteration(cluster):
+    cluster.submit(spec_of("a", local=True))
+    job = cluster.rank("a")
+    job.resume_from(7)
+    source, target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    job.keep((source, target))
+    for open_phase in (None, rollout_of, training_of):
+        with open_phase(job) if open_phase else nullcontext():
+            pass
+        job.weights.push(source)
+        job.weights.pull(target)
+    assert [event.iteration for event in cluster.told(PhaseMeasured)] == [7]
 
 
 def test_iterations_go_on_where_a_checkpoint_left_off(cluster):

@@ -44,7 +44,8 @@ class Job:
         self._environment = environment
         self._conductor = conductor
         self.exchange = exchange
-        self._entered = dict.fromkeys((PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC), 0)
+        self._entered = dict.fromkeys((PhaseKind.ROLLOUT, PhaseKind.TRAINING), 0)
+        self._first_iteration = 0
         self._gate = threading.Lock()
         self.opened: OpenPhase | None = None
         self.name = environment.rank.job if environment else os.environ.get("WEAVERL_JOB", "job")
@@ -83,6 +84,7 @@ class Job:
 
     def resume_from(self, iteration: int) -> None:
         """The next phases belong to this iteration; to be called after a checkpoint was loaded."""
+        self._first_iteration = iteration
         for kind in self._entered:
             self._entered[kind] = iteration
 
@@ -194,8 +196,10 @@ class Job:
             )
 
     def _synced(self, report: "SyncReport") -> None:
-        self._conductor.synced(self._entered[PhaseKind.SYNC], report.microseconds, report.bytes)
-        self._entered[PhaseKind.SYNC] += 1
+        """A sync belongs to the training before it; one before the first training is part of the cold start."""
+        num_trained = self._entered[PhaseKind.TRAINING]
+        if num_trained > self._first_iteration:
+            self._conductor.synced(num_trained - 1, report.microseconds, report.bytes)
 
 
 class _Session:

@@ -34,10 +34,12 @@ def usd_left(state: ClusterState, names: Iterable[str]) -> float:
 
 def usd_left_with(state: ClusterState, candidate: Candidate, spec: JobSpec) -> float:
     """The same for a candidate's group, in which the job has the iterations of ``spec`` left."""
-    assert candidate.pin is not None and spec.profile is not None
-    others = [_stay(state, state.jobs[name]) for name in candidate.group.members if name != spec.name]
-    newcomer = _member(state, spec.name, spec.profile, candidate.pin)
-    return _usd(state, [*others, Stay(newcomer, (spec.iterations or UNKNOWN_ITERATIONS) * newcomer.solo_us)])
+    return _usd(state, _stays_with(state, candidate, spec))
+
+
+def expected_slowdowns(state: ClusterState, candidate: Candidate, spec: JobSpec) -> dict[str, float]:
+    """Of each member of a candidate's group, at mean times."""
+    return predicted_slowdowns([stay.member for stay in _stays_with(state, candidate, spec)])
 
 
 def iterations_left(record: JobRecord) -> int | None:
@@ -54,6 +56,13 @@ def _usd(state: ClusterState, stays: list[Stay]) -> float:
         for node in (*member.pin.nodes(PoolKind.ROLLOUT), *member.pin.nodes(PoolKind.TRAINING)):
             until[node] = max(until.get(node, 0.0), end)
     return sum(state.usd_per_hour((node,)) * end for node, end in until.items()) / 3600e6
+
+
+def _stays_with(state: ClusterState, candidate: Candidate, spec: JobSpec) -> list[Stay]:
+    assert candidate.pin is not None and spec.profile is not None
+    others = [_stay(state, state.jobs[name]) for name in candidate.group.members if name != spec.name]
+    newcomer = _member(state, spec.name, spec.profile, candidate.pin)
+    return [*others, Stay(newcomer, (spec.iterations or UNKNOWN_ITERATIONS) * newcomer.solo_us)]
 
 
 def _stay(state: ClusterState, record: JobRecord) -> Stay:

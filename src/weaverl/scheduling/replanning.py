@@ -17,6 +17,7 @@ from weaverl.domain.jobs import JobSpec, JobState
 from weaverl.scheduling.admission import Candidate, Judgement, judge, short_of
 from weaverl.scheduling.expected_dollars import (
     UNKNOWN_ITERATIONS,
+    expected_slowdowns,
     iterations_left,
     usd_left,
     usd_left_with,
@@ -191,25 +192,27 @@ def _weigh(state: ClusterState, without: ClusterState, record: JobRecord, candid
 
 
 def _judge(state: ClusterState, without: ClusterState, record: JobRecord, option: Option) -> Judgement:
-    """Whether all promises are kept: in the new group's rounds, and over the moved job's whole life."""
-    judgement = judge(without, option.candidate, remaining_spec(record))
-    return judgement if judgement.refused else _judge_life(state, record, judgement)
+    """Whether all promises are kept: in the new group's rounds at the cap, and over each member's whole life."""
+    spec = remaining_spec(record)
+    judgement = judge(without, option.candidate, spec)
+    if judgement.refused:
+        return judgement
+    for name, expected in expected_slowdowns(without, option.candidate, spec).items():
+        member, lost_us = (record, record.start_us) if name == spec.name else (without.jobs[name], 0)
+        slowdown = max(expected, judgement.slowdowns.get(name, 1.0))
+        whole = _slowdown_of_life(state, member, slowdown, lost_us)
+        if whole > member.spec.slo:
+            refused = f"would slow {name} to {whole:.2f}x over its life, its SLO is {member.spec.slo:.2f}x"
+            return msgspec.structs.replace(judgement, refused=refused)
+    return judgement
 
 
-def _judge_life(state: ClusterState, record: JobRecord, judgement: Judgement) -> Judgement:
-    """A moved job's promise is about its whole life: what it has had so far, the move, and what is to come."""
-    profile, left, progress = record.profile, iterations_left(record), record.progress
-    assert profile is not None
-    if left is None:
-        return judgement
-    ahead_us = left * mean_us(profile)
-    slowed_us = judgement.slowdowns[record.spec.name] * ahead_us
-    life_us = progress.elapsed_us(state.now) + record.start_us + slowed_us
-    whole = life_us / (progress.solo_us + ahead_us)
-    if whole <= record.spec.slo:
-        return judgement
-    refused = f"would slow {record.spec.name} to {whole:.2f}x over its life, its SLO is {record.spec.slo:.2f}x"
-    return msgspec.structs.replace(judgement, refused=refused)
+def _slowdown_of_life(state: ClusterState, record: JobRecord, slowdown: float, lost_us: int) -> float:
+    """A promise is about the whole life: what a job has had so far, what a move takes, and what is to come."""
+    assert record.profile is not None
+    ahead_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(record.profile)
+    life_us = record.progress.elapsed_us(state.now) + lost_us + slowdown * ahead_us
+    return life_us / (record.progress.solo_us + ahead_us)
 
 
 def _move(state: ClusterState, record: JobRecord, option: Option) -> Move:
