@@ -6,11 +6,14 @@ and Wielandt in max-plus algebra; Baccelli et al., *Synchronization and Linearit
 rounds do not decide is relaxed until it settles or must not (Bellman-Ford). Whole microseconds: the answer is exact.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from weaverl.scheduling.round_model import Edge, greatest_ratio
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -47,7 +50,7 @@ def fit(rounds: StackedRounds, budget_us: Ints) -> Bools:
     num_groups = len(budget_us)
     answer = np.zeros(num_groups, np.bool_)
     asked = np.arange(num_groups)
-    unasked = np.where(np.concatenate((rounds.judged, rounds.judged)), 0, NEVER)
+    unasked = _unasked(rounds)
     ends = [_after_a_round(rounds, np.zeros(rounds.held_us.shape, np.int64))]
     for _ in range(_ROUNDS):
         ends.append(_after_a_round(rounds, ends[-1]))
@@ -64,39 +67,55 @@ def fit(rounds: StackedRounds, budget_us: Ints) -> Bools:
 
 
 def cycles_us(rounds: StackedRounds) -> list[Fraction]:
-    """The exact steady round of each group: the greatest mean weight of a cycle of phases over the rounds it crosses.
+    """The exact steady round of each group; the members judged must be linked.
 
-    Karp, *A characterization of the minimum cycle mean in a digraph* (1978): of the heaviest paths from the last
-    member's training that cross 0, 1, 2, ... rounds. The members judged must be linked.
+    Once all phases move by the same over some rounds they always will; what does not repeat itself so soon is asked of
+    its event graph.
     """
-    num_members, num_groups = rounds.rest_us.shape
-    heaviest = [np.full((2, num_members, num_groups), NEVER)]
-    heaviest[0][1, -1] = 0
-    for _ in range(2 * num_members):
-        heaviest.append(_after_a_round(rounds, heaviest[-1]))
-    paths = np.stack(heaviest).reshape(len(heaviest), 2 * num_members, num_groups)
-    crossed = np.arange(len(paths) - 1, 0, -1)
-    gained = paths[-1] - paths[:-1]
-    means = gained / crossed[:, None, None]
-    means[:, (paths[-1] < NEVER // 2) | ~np.concatenate((rounds.judged, rounds.judged))] = -np.inf
-    least = means.argmin(0)
-    phase = np.take_along_axis(means, least[None], 0)[0].argmax(0)
-    groups = np.arange(num_groups)
-    chosen = least[phase, groups]
-    weights, lengths = gained[chosen, phase, groups].tolist(), crossed[chosen].tolist()
-    return [Fraction(weight, length) for weight, length in zip(weights, lengths, strict=True)]
+    found: dict[int, Fraction] = {}
+    unasked = _unasked(rounds)
+    ends = [_after_a_round(rounds, np.zeros(rounds.held_us.shape, np.int64))]
+    num_groups = rounds.rest_us.shape[1]
+    while len(found) < num_groups and len(ends) < _ROUNDS:
+        ends.append(_after_a_round(rounds, ends[-1]))
+        for window, (least, most) in _moved(ends, unasked):
+            for group in np.flatnonzero(least == most).tolist():
+                found.setdefault(group, Fraction(int(most[group]), window))
+    return [found.get(group) or _cycle_of_graph(rounds, group) for group in range(num_groups)]
+
+
+def _cycle_of_graph(rounds: StackedRounds, group: int) -> Fraction:
+    """The round of one group by its event graph, with an edge for every two phases of which one waits for the other."""
+    held, rest = rounds.held_us[..., group].tolist(), rounds.rest_us[:, group].tolist()
+    members = np.flatnonzero(rounds.judged[:, group]).tolist()
+    edges: list[Edge] = []
+    for one in members:
+        edges += [(2 * one, 2 * one + 1, held[0][one], 0), (2 * one + 1, 2 * one, held[1][one] + rest[one], 1)]
+    for pool, one, other in np.argwhere(rounds.gap[..., group] == 0).tolist():
+        if one in members:
+            edges.append((2 * one + pool, 2 * other + pool, held[pool][one], int(other < one)))
+    longest = max(held[0][one] + held[1][one] + rest[one] for one in members)
+    return greatest_ratio(edges, 2 * len(rest), Fraction(longest))
+
+
+def _unasked(rounds: StackedRounds) -> Ints:
+    """``NEVER`` for the phases (phases, groups) of members that are not judged, 0 for the others."""
+    return np.where(np.concatenate((rounds.judged, rounds.judged)), 0, NEVER)
+
+
+def _moved(ends: list[Ints], unasked: Ints) -> Iterator[tuple[int, tuple[Ints, Ints]]]:
+    """Over one, two, ... rounds up to the last: how far the phases that matter have moved at least and at most."""
+    for rounds in range(1, min(len(ends), _WINDOWS + 1)):
+        moved = (ends[-1] - ends[-1 - rounds]).reshape(unasked.shape)
+        yield rounds, (np.minimum.reduce(moved - unasked), np.maximum.reduce(moved + unasked))
 
 
 def _growth(ends: list[Ints], unasked: Ints, budget_us: Ints) -> tuple[Bools, Bools]:
-    """Which groups are known to fit, and which not to, from how far the last round is behind those before it.
-
-    ``unasked`` (phases, groups) is ``NEVER`` for phases that do not matter, 0 for the others.
-    """
+    """Which groups are known to fit, and which not to, from how far the last round is behind those before it."""
     fits = exceeds = np.zeros(len(budget_us), np.bool_)
-    for rounds in range(1, min(len(ends), _WINDOWS + 1)):
-        moved = (ends[-1] - ends[-1 - rounds]).reshape(unasked.shape)
-        fits = fits | (np.maximum.reduce(moved + unasked) <= rounds * budget_us)
-        exceeds = exceeds | (np.minimum.reduce(moved - unasked) > rounds * budget_us)
+    for rounds, (least, most) in _moved(ends, unasked):
+        fits = fits | (most <= rounds * budget_us)
+        exceeds = exceeds | (least > rounds * budget_us)
         if (fits | exceeds).all():
             break
     return fits, exceeds
