@@ -73,6 +73,7 @@ def test_rollout_slots_are_reported_clean_before_training_slots_are_filled(clust
         raise AssertionError("the body must not run")
     assert held(cluster) == (0, STATE_BYTES)
     rollout, training = cluster.commands(GrantPermit)[1:]
+    cluster.until(lambda: any(ended.token == training.token for ended in cluster.told(PhaseEnded)))
     kinds = [(kind, token) for kind, _, token in cluster.story()]
     assert kinds[-2:] == [(SlotVacated.__name__, rollout.token), (PhaseEnded.__name__, training.token)]
     assert cluster.told(SlotVacated)[0].report.saved_bytes == STATE_BYTES
