@@ -22,7 +22,7 @@ class GrpoConfig:
     """Responses to each prompt; their rewards are normalised against one another."""
     response_length: int = 12
     """Tokens in every response. Fixed, so that an iteration takes as long as the one before."""
-    max_running_sequences: int = 32
+    max_running_sequences: int = 20
     """Responses decoded together; the rest wait their turn."""
 
     epochs: int = 1
@@ -48,8 +48,8 @@ class GrpoConfig:
 
 PRESETS = {
     "balanced": GrpoConfig(),
-    "rollout_heavy": GrpoConfig(num_prompts=20, max_running_sequences=12),
-    "training_heavy": GrpoConfig(num_prompts=20, max_running_sequences=32, epochs=2, learning_rate=3e-4),
+    "rollout_heavy": GrpoConfig(num_prompts=20, max_running_sequences=6),
+    "training_heavy": GrpoConfig(num_prompts=20, epochs=2, learning_rate=3e-4),
     "small": GrpoConfig(num_prompts=14),
     "tiny": GrpoConfig(
         iterations=4,
