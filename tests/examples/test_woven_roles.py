@@ -14,7 +14,8 @@ from weaverl.control.client import Client, connect
 from weaverl.domain.cluster import Slot
 from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Interval
-from weaverl.reports.metrics import GIB, MIB, run_figures
+from weaverl.domain.units import GIB
+from weaverl.reports.metrics import MIB, run_figures
 from weaverl.reports.timeline_file import write_timeline
 from weaverl.runtime.device_memory import DeviceMemory
 

@@ -6,9 +6,9 @@ from reports.example import cluster
 from reports.hand import interval, timeline
 from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
+from weaverl.domain.units import GIB
 from weaverl.reports.iterations import iteration_times, union_length, worst_window
 from weaverl.reports.metrics import (
-    GIB,
     MIB,
     handovers,
     interference,

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_data import TRACES
+from weaverl.domain.units import GIB
 from weaverl.errors import UsageError
 from weaverl.simulation.costs import Costs
-from weaverl.simulation.estimate import GIB, Estimate, estimate
+from weaverl.simulation.estimate import Estimate, estimate
 from weaverl.simulation.estimate_inputs import Efficiencies, Workload
 from weaverl.simulation.hardware import GpuKind, gpu_kind
 from weaverl.simulation.models import ModelShape, model_shape

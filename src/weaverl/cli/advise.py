@@ -171,9 +171,10 @@ def _advised(
     Without a cluster file the switch times are those published for a model of its size.
     """
     from weaverl.domain.jobs import JobSpec, Role
+    from weaverl.domain.units import GIB
     from weaverl.simulation.advice import AdvisedJob
     from weaverl.simulation.costs import for_model, sync_seconds
-    from weaverl.simulation.estimate import GIB, host_memory_of
+    from weaverl.simulation.estimate import host_memory_of
     from weaverl.simulation.hardware import gpu_kind
     from weaverl.simulation.models import model_shape
 

@@ -10,8 +10,8 @@ from random import Random
 
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, SwitchCost
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Role
+from weaverl.domain.units import GIB
 
-GIB = 2**30
 _DEVICES = 8
 _WIDE, _TRIO = 2, 3
 _ROLES = (Role(name="run", command=("simulated",)),)

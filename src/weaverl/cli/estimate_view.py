@@ -11,9 +11,10 @@ from weaverl.cli.observed import profile_block
 from weaverl.config.job_file import parse_job
 from weaverl.config.units import format_bytes
 from weaverl.domain.jobs import PhaseProfile
+from weaverl.domain.units import GIB
 from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
-from weaverl.simulation.estimate import GIB, Estimate
+from weaverl.simulation.estimate import Estimate
 from weaverl.simulation.estimate_inputs import Term
 
 _JOB_FILE = """\

@@ -11,6 +11,7 @@ import msgspec
 from weaverl.domain.cluster import Cluster, Pool, PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Interval, Timeline
+from weaverl.domain.units import GIB
 from weaverl.reports.iterations import (
     SECOND,
     Span,
@@ -22,7 +23,6 @@ from weaverl.reports.iterations import (
     worst_window,
 )
 
-GIB = 2**30
 MIB = 2**20
 USEFUL = frozenset({PhaseKind.ROLLOUT, PhaseKind.TRAINING})
 

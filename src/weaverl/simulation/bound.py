@@ -1,9 +1,8 @@
 """The bubble-free bound of a trace: what its jobs would cost if devices were paid only while a phase uses them."""
 
+from weaverl.domain.units import HOUR_US
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.workload import SimulatedJob, Work
-
-HOUR_US = 3600e6
 
 
 class Bound:

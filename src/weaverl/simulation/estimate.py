@@ -9,14 +9,13 @@ from math import ceil
 import msgspec
 
 from weaverl.domain.jobs import HostMemory, PhaseProfile
+from weaverl.domain.units import GIB
 from weaverl.errors import UsageError
 from weaverl.simulation.costs import Costs, for_model, sync_seconds
 from weaverl.simulation.estimate_inputs import Efficiencies, Term, Workload, mean_length
 from weaverl.simulation.estimate_rollout import Rollout, smallest_parallel
 from weaverl.simulation.hardware import GpuKind
 from weaverl.simulation.models import ModelShape
-
-GIB = 2**30
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):

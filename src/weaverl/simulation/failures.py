@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from weaverl.domain.units import HOUR_US
 from weaverl.simulation.engine import Engine
-
-HOUR_US = 3600e6
 
 
 class Faults:

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from weaverl.domain.cluster import PoolKind
+from weaverl.domain.units import HOUR_US
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.metrics import Metrics
 from weaverl.simulation.tenants import ROUNDING, TenantFigures, jain
@@ -83,10 +84,10 @@ def outcome(
     metrics: Metrics, costs: Costs, named: dict[str, Any], decision_ns: Sequence[int] | None, audited: bool | None
 ) -> Outcome:
     """Sum a run up. ``named``: trace, policy, seed and parameters."""
-    hours = (metrics.last_end - (metrics.first_admission or 0)) / 3600e6
+    hours = (metrics.last_end - (metrics.first_admission or 0)) / HOUR_US
     provisioned, jobs = metrics.ownership.device_us, metrics.jobs
-    rollout_usd = provisioned[PoolKind.ROLLOUT] / 3600e6 * costs.rollout_usd_per_gpu_hour
-    usd = rollout_usd + provisioned[PoolKind.TRAINING] / 3600e6 * costs.training_usd_per_gpu_hour
+    rollout_usd = provisioned[PoolKind.ROLLOUT] / HOUR_US * costs.rollout_usd_per_gpu_hour
+    usd = rollout_usd + provisioned[PoolKind.TRAINING] / HOUR_US * costs.training_usd_per_gpu_hour
     tenants = metrics.tenants.figures()
     without, with_tail = metrics.bound.usd_without_tail, metrics.bound.usd_with_tail
     return Outcome(
@@ -101,7 +102,7 @@ def outcome(
         slowdown=spread(jobs.slowdown),
         worst_window=spread(jobs.worst_window),
         peak_gpus=_by_pool(metrics.ownership.peak_devices),
-        mean_gpus=_by_pool({pool: us / (hours * 3600e6) if hours else 0.0 for pool, us in provisioned.items()}),
+        mean_gpus=_by_pool({pool: us / (hours * HOUR_US) if hours else 0.0 for pool, us in provisioned.items()}),
         bubbles=_by_pool({pool: 1 - metrics.busy_us[pool] / us if us else 0.0 for pool, us in provisioned.items()}),
         moves=metrics.moves,
         retries=metrics.retries,

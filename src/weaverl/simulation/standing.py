@@ -9,11 +9,12 @@ from weaverl.domain.cluster import Cluster, Node, PoolKind
 from weaverl.domain.commands import AnyCommand, RefuseRequest
 from weaverl.domain.events import AgentReported, ControllerStarted, JobSubmitted
 from weaverl.domain.jobs import JobSpec
+from weaverl.domain.units import GIB
 from weaverl.errors import RefusedError
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
-from weaverl.simulation.supply import DEVICE_MEMORY_BYTES, GIB, empty_cluster
+from weaverl.simulation.supply import DEVICE_MEMORY_BYTES, empty_cluster
 
 
 def standing_scheduler(cluster: Cluster, parameters: Parameters) -> Scheduler:

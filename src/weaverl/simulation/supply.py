@@ -8,9 +8,9 @@ from math import ceil
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
+from weaverl.domain.units import GIB
 from weaverl.simulation.costs import Costs
 
-GIB = 2**30
 DEVICE_MEMORY_BYTES = 96 * GIB
 
 

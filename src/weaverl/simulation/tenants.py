@@ -4,6 +4,7 @@ import msgspec
 
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
+from weaverl.domain.units import HOUR_US
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.workload import Work
 
@@ -81,7 +82,7 @@ class Tenants:
 
     def _book(self, since: int, usd_per_hour: float, weights: list[tuple[str, float]], at: int) -> None:
         total = sum(weight for _, weight in weights)
-        usd = usd_per_hour * (at - since) / 3600e6
+        usd = usd_per_hour * (at - since) / HOUR_US
         for tenant, weight in weights:
             self._account(tenant).usd += usd * weight / total
 

@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseKind, PhaseProfile, Role
+from weaverl.domain.units import GIB
 from weaverl.simulation.costs import Costs, for_model, sync_seconds
 from weaverl.simulation.traces.records import TraceJob
 
 MICROSECONDS = 1e6
-GIB = 2**30
 MOST_RETRIES = 1_000_000
 """Where there are faults, a job is tried until it has finished."""
 CHECKPOINTS = "simulated"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weaverl.reports.audit.books import Books, last_draws, spread
+from weaverl.reports.audit.books import HOUR_US, Books, last_draws, spread
 from weaverl.reports.audit.checks import attempts, findings, peak
 from weaverl.reports.audit.lives import lives_of
 from weaverl.reports.audit.rules import rules
@@ -23,7 +23,6 @@ from weaverl.reports.audit.table import (
     runs_of,
 )
 
-HOUR_US = 3600e6
 POOLS = ("rollout", "training")
 OPTIONAL = (
     *("bound_multiple", "bound_multiple_without_tail", "bound_multiple_with_tail", "slowdown", "worst_window"),

@@ -6,12 +6,11 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import AdmitJob, AnyCommand, ChangeJobState, RegroupJobs
 from weaverl.domain.events import AgentReported, AnyEvent
 from weaverl.domain.jobs import ENDED
+from weaverl.domain.units import HOUR_US
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.ownership import Ownership
 from weaverl.simulation.reproduction.records import CostStep, Life, Result, Task
 from weaverl.simulation.simulate import Finished, Setup
-
-_HOUR_US = 3600e6
 
 
 def setup_of(task: Task) -> Setup:
@@ -68,4 +67,4 @@ class Watch:
     def _hours(self, at: int) -> float:
         """Since the first admission."""
         self._began = at if self._began is None else self._began
-        return (at - self._began) / _HOUR_US
+        return (at - self._began) / HOUR_US
