@@ -78,10 +78,11 @@ def advise(
     import sys
 
     from weaverl.cli.advise_view import figures_of, gantt_of, print_advice
-    from weaverl.cli.outputs import check_writable, require_finite, write_json
+    from weaverl.cli.outputs import check_writable, emit, require_finite
     from weaverl.simulation.advice import advise as advice_of
     from weaverl.simulation.costs import Costs
     from weaverl.simulation.timing_logs import LogSource, read_runs
+    from weaverl.whole_file import write_whole
 
     check_writable(as_json)
     check_writable(gantt)
@@ -100,11 +101,8 @@ def advise(
     jobs = [_advised(run, arguments[Path(run.source)], general, scales, costs, cluster is None) for run in runs]
     found = advice_of(jobs, pools)
     if gantt is not None:
-        gantt.write_text(gantt_of(found))
-    if as_json is not None:
-        write_json(figures_of(found, runs, jobs), as_json)
-    if as_json is None or str(as_json) != "-":
-        print_advice(found, runs, jobs, sys.stdout)
+        write_whole(gantt, gantt_of(found))
+    emit(figures_of(found, runs, jobs), as_json, lambda: print_advice(found, runs, jobs, sys.stdout))
 
 
 def log_argument(text: str) -> LogArgument:

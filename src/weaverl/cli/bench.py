@@ -1,6 +1,5 @@
 """`weaverl bench`: measuring commands."""
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weaverl.cli.outputs import check_writable, write_json
+from weaverl.cli.outputs import check_writable, emit
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ def permits(
     ] = 2000,
 ) -> None:
     """Time hand-overs of a slot between waiting jobs, on a cluster of its own: idle, and with all cores busy."""
-    import msgspec
-
     from weaverl.cli.bench_permits import measure_permits
     from weaverl.reports.tables import console_for
 
@@ -48,14 +45,9 @@ def permits(
         raise UsageError(f"--jobs is {jobs}: a hand-over takes 2 or more")
     if handovers < 100:
         raise UsageError(f"--handovers is {handovers}: a 99th percentile needs 100 or more")
+    check_writable(as_json)
     figures = measure_permits(jobs, handovers, console_for(sys.stderr))
-    text = json.dumps(msgspec.to_builtins(figures), indent=2)
-    if as_json is None:
-        _print_permits(figures)
-    elif str(as_json) == "-":
-        print(text)
-    else:
-        as_json.write_text(text + "\n")
+    emit(figures, as_json, lambda: _print_permits(figures))
 
 
 def decision(
@@ -67,10 +59,8 @@ def decision(
     arrivals: Annotated[int, typer.Option(hidden=True, help="Arrivals of each kind to time.")] = 200,
 ) -> None:
     """Time the decision on an arrival: refused by memory everywhere, by promises everywhere, or feasible everywhere."""
-    from rich.progress import Progress
-
     from weaverl.cli.bench_decision import MOST_JOBS, measure_decisions, sizes_up_to
-    from weaverl.reports.tables import console_for
+    from weaverl.cli.progress import progress_bars
 
     if not 2 <= jobs <= MOST_JOBS:
         raise UsageError(f"--jobs is {jobs}: groups of two and more take from 2 to {MOST_JOBS:,} jobs")
@@ -78,15 +68,12 @@ def decision(
         raise UsageError(f"--arrivals is {arrivals}: percentiles take 10 or more of each kind")
     check_writable(as_json)
     sizes = sizes_up_to(jobs) if sweep else [jobs]
-    with Progress(console=console_for(sys.stderr), transient=True) as bars:
+    with progress_bars() as bars:
         figures = []
         for size in sizes:
             task = bars.add_task(f"admitting {size:,} jobs", total=size)
             figures.append(measure_decisions(size, arrivals, partial(bars.advance, task)))
-    if as_json is not None:
-        write_json(figures if sweep else figures[0], as_json)
-    if as_json is None or str(as_json) != "-":
-        _print_decisions(figures)
+    emit(figures if sweep else figures[0], as_json, lambda: _print_decisions(figures))
 
 
 def _print_decisions(figures: "list[DecisionFigures]") -> None:

@@ -13,6 +13,7 @@ from weaverl.domain.events import Token
 from weaverl.domain.facts import Fact
 from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import ClusterError
+from weaverl.whole_file import whole_file
 
 
 class PhaseTimes(msgspec.Struct, frozen=True, array_like=True):
@@ -51,9 +52,8 @@ class Turn(msgspec.Struct, frozen=True):
 
 def write_times(file: Path, times: Sequence[PhaseTimes]) -> None:
     """Keep a rank's phases, whole or not at all."""
-    draft = file.with_suffix(".new")
-    draft.write_bytes(msgspec.msgpack.encode(times))
-    draft.replace(file)
+    with whole_file(file) as stream:
+        stream.buffer.write(msgspec.msgpack.encode(times))
 
 
 def read_times(file: Path) -> list[PhaseTimes]:

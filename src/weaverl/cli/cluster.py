@@ -1,6 +1,5 @@
 """`weaverl up`, `down`, `status`."""
 
-import json
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from weaverl.cli.outputs import naming
+from weaverl.cli.outputs import naming, write_json
 from weaverl.control.client import Client, connect
 from weaverl.control.head import CANNOT_RUN, end_cluster
 from weaverl.control.home import HEAD, HeadRecord, Home
@@ -68,7 +67,7 @@ def status(
     """Show nodes and jobs."""
     published = require_status(Home())
     if as_json:
-        print(json.dumps(msgspec.to_builtins(published), indent=2))
+        write_json(published, Path("-"))
         return
     from weaverl.cli.status_view import print_status
     from weaverl.reports.tables import console_for

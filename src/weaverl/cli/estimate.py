@@ -60,7 +60,7 @@ def estimate(
     A start, not a measurement: the first iterations on a cluster give the true profile.
     """
     from weaverl.cli.estimate_view import job_file, print_estimate
-    from weaverl.cli.outputs import check_writable, require_finite, write_json
+    from weaverl.cli.outputs import check_writable, is_standard_output, require_finite, write_json
     from weaverl.simulation.costs import Costs
     from weaverl.simulation.estimate import estimate as estimate_of
     from weaverl.simulation.estimate_inputs import Workload
@@ -94,7 +94,7 @@ def estimate(
         print(job_file(job, found), end="")
     if as_json is not None:
         write_json(found, as_json)
-    if job is None and (as_json is None or str(as_json) != "-"):
+    if job is None and not is_standard_output(as_json):
         print_estimate(found, sys.stdout)
 
 

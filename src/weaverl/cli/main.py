@@ -1,5 +1,6 @@
 """`weaverl`: one command for everything. Exit codes: 0 done, 1 the cluster failed, 2 what was given is wrong."""
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -23,6 +24,8 @@ from weaverl.cli import (
 )
 from weaverl.errors import ClusterError, UsageError
 from weaverl.version import VERSION
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     help="Co-schedules several synchronous RL post-training jobs on a rollout pool and a training pool.",
@@ -54,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     code = 0
     try:
         code = app(arguments, prog_name="weaverl", standalone_mode=False) or 0  # what a command returns: nothing
+        print(end="", flush=True)  # a reader that has gone, or a full disk, shows now
     except TyperException as error:
         sys.exit(_misused(error))
     except typer.Abort:
@@ -67,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; what is left in the buffer has nobody to go to
     except OSError as error:
-        sys.exit(_complain(f"{error.filename or 'a file'}: {error.strerror}; give a path that can be used", 2))
+        sys.exit(_complain_of_file(error))
     sys.exit(code)
 
 
@@ -84,6 +88,24 @@ def _seen(cause: BaseException | None) -> str:
     from pydantic import ValidationError
 
     return f", got {cause.errors()[0]['input']!r}" if isinstance(cause, ValidationError) else ""
+
+
+def _complain_of_file(error: OSError) -> int:
+    """A path that cannot be used was given wrong; a disk that is full was not."""
+    problem = f"{error.filename or _without_name()}: {error.strerror}"
+    if error.errno in _NO_ROOM:
+        return _complain(f"{problem}; make room there, or write to another disk", 1)
+    return _complain(f"{problem}; give a path that can be used", 2)
+
+
+def _without_name() -> str:
+    """What failed without a name: standard output if it still does, and then what it holds is dropped."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        sys.stdout = None
+        return "standard output"
+    return "a file"
 
 
 def _complain(text: str, code: int) -> int:

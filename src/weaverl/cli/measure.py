@@ -1,13 +1,12 @@
 """`weaverl demo`: two real RL jobs, solo and woven, with a report."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from weaverl.cli.outputs import check_writable
+from weaverl.cli.outputs import check_writable, emit, is_standard_output, make_folder
 from weaverl.errors import UsageError
 
 
@@ -35,17 +34,15 @@ def demo(
     if iterations < 3:
         raise UsageError(f"--iterations is {iterations}: a job needs 3 or more, two of them are its profile")
     check_writable(as_json)
-    quiet = as_json is not None and str(as_json) == "-"
+    make_folder(out)
     plan = DemoPlan.of(mix=mix, num_jobs=jobs, iterations=iterations, tiny=tiny, out=out.absolute())
-    outcome = run_demo(plan, console_for(sys.stderr if quiet else sys.stdout))
-    figures = json.dumps(outcome.to_json_dict(), indent=2)
-    if as_json is not None and not quiet:
-        as_json.write_text(figures + "\n")
-    if quiet:
-        print(figures)
-    else:
+    outcome = run_demo(plan, console_for(sys.stderr if is_standard_output(as_json) else sys.stdout))
+
+    def show() -> None:
         print_demo(outcome.report, console_for(sys.stdout))
         print(f"report: {plan.out / 'report.html'}")
+
+    emit(outcome.to_json_dict(), as_json, show)
     for failure in outcome.failures():
         print(f"weaverl: {failure}", file=sys.stderr)
     raise typer.Exit(1 if outcome.failures() else 0)

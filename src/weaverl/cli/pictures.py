@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weaverl.cli.outputs import check_writable, is_standard_output
 from weaverl.control.client import connect
 from weaverl.control.home import Home
 from weaverl.errors import UsageError
+from weaverl.whole_file import write_whole
 
 if TYPE_CHECKING:
     from weaverl.reports.timeline_file import TimelineFile, TimelineHeader
@@ -27,9 +29,10 @@ def timeline(out: Out = None) -> None:
     from weaverl.cli.live_timeline import live_timeline
     from weaverl.reports.timeline_file import timeline_lines, write_timeline
 
+    check_writable(out)
     record = Home().require_head()
     header, found = live_timeline(connect(record.access), record.cluster)
-    if out is None or str(out) == "-":
+    if out is None or is_standard_output(out):
         for line in timeline_lines(header, found.intervals):
             sys.stdout.buffer.write(line)
         _warn_if_partial(header)
@@ -57,6 +60,7 @@ def report(
     from weaverl.reports.tables import console_for, print_run
     from weaverl.reports.timeline_file import TimelineFile, read_timeline
 
+    check_writable(out)
     if source is None:
         record = Home().require_head()
         header, found = live_timeline(connect(record.access), record.cluster)
@@ -67,7 +71,7 @@ def report(
         file = read_timeline(source)
     else:
         raise UsageError(f"{source} does not exist: give a timeline file or a folder of observe mode")
-    out.write_text(run_page(file, title=str(source or file.header.cluster.name)))
+    write_whole(out, run_page(file, title=str(source or file.header.cluster.name)))
     _warn_if_partial(file.header)
     figures = run_figures(file.header.cluster, file.timeline, [job.name for job in file.header.jobs])
     print_run(figures, {job.name: job.slo for job in file.header.jobs}, console_for(sys.stdout))

@@ -1,18 +1,19 @@
 """`weaverl reproduce`: every published figure beside ours, as a report."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weaverl.cli.outputs import make_folder
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from weaverl.simulation.reproduction.records import DecisionPoint
-    from weaverl.simulation.reproduction.runner import Progress
 
 ARRIVALS = 200
 """Of each kind, to time decisions on."""
@@ -35,6 +36,7 @@ def reproduce(
 ) -> None:
     """Print every figure of the WEAVE paper beside ours, and how far the savings reach."""
     from weaverl.cli.machine import machine
+    from weaverl.cli.progress import progress_bars
     from weaverl.reports.audited_tasks import audited_task
     from weaverl.reports.plots.canvas import require_matplotlib
     from weaverl.reports.reproduction import write_report
@@ -44,13 +46,12 @@ def reproduce(
 
     if workers < 1:
         raise UsageError(f"--workers is {workers}: give 1 or more")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is not a folder: give another path")
     require_matplotlib()
     found = sources.from_folder(traces) if traces is not None else sources.generated()
     if quick:
         found = sources.quick(found, QUICK_SHORTENING)
-    with progress() as step, Runner(audited_task, workers, step) as runner:
+    make_folder(out)
+    with progress_bars(stay=True) as bars, Runner(audited_task, workers, _a_bar_a_study(bars)) as runner:
         reproduction = reproduce(found, QUICK if quick else Sizes(), runner, decide, machine())
     write_report(reproduction, out)
     for run in reproduction.refuted:
@@ -68,20 +69,12 @@ def decide(jobs: int, arrivals: int = ARRIVALS) -> "DecisionPoint":
     return DecisionPoint(jobs=figures.jobs, p50_ms=figures.p50_ms, p99_ms=figures.p99_ms)
 
 
-@contextmanager
-def progress() -> Iterator["Progress"]:
-    """A bar a study on standard error; nothing where that is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def _a_bar_a_study(bars: "Progress") -> Callable[[str, int, int], None]:
+    tasks: dict[str, TaskID] = {}
 
-    from weaverl.reports.tables import console_for
+    def step(study: str, done: int, total: int) -> None:
+        if study not in tasks or done == 1:
+            tasks[study] = bars.add_task(study, total=total)
+        bars.update(tasks[study], completed=done)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console_for(sys.stderr), disable=not sys.stderr.isatty()) as bars:
-        tasks = {}
-
-        def step(study: str, done: int, total: int) -> None:
-            if study not in tasks or done == 1:
-                tasks[study] = bars.add_task(study, total=total)
-            bars.update(tasks[study], completed=done)
-
-        yield step
+    return step

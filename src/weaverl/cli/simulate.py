@@ -1,15 +1,13 @@
 """`weaverl simulate` and `weaverl compare`: traces under policies, with the scheduler of the live cluster."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weaverl.cli.outputs import check_writable
+from weaverl.cli.outputs import check_writable, emit
 from weaverl.cli.simulate_checks import check_policy, complain_of_different_work, refuse_others
 from weaverl.errors import UsageError
 
@@ -86,8 +84,6 @@ def simulate(
     as_json: AsJson = None,
 ) -> None:
     """Run a trace of jobs under a policy: dollars, slowdowns, bubbles."""
-    import msgspec
-
     from weaverl.reports.simulated import print_outcome
     from weaverl.reports.tables import console_for
     from weaverl.simulation.simulate import Setup
@@ -105,7 +101,7 @@ def simulate(
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
     outcome = run_audited(load_trace(trace, drift), setup, audit, timeline)
-    emit(msgspec.to_builtins(outcome), as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
+    emit(outcome, as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
     raise typer.Exit(complain_of_missing(outcome))
 
 
@@ -160,7 +156,7 @@ def compare(
     ]
     results = [one for one in outcomes if one.policy in names]
     ratios = [ratios_of(one, outcomes) for one in results]
-    figures = {"results": [msgspec.to_builtins(one) for one in results], "ratios": ratios}
+    figures = {"results": results, "ratios": ratios}
     complain_of_different_work(outcomes)
     emit(figures, as_json, lambda: print_comparison(results, ratios, console_for(sys.stdout)))
     raise typer.Exit(max([complain_of_missing(one) for one in results], default=0))
@@ -170,6 +166,7 @@ def run_audited(trace: "Trace", setup: "Setup", audit: bool | None, timeline: Pa
     """Run a trace behind a progress bar; write its timeline and have it audited if that is wanted."""
     import msgspec
 
+    from weaverl.cli.progress import progress_bars
     from weaverl.reports.recorded import audit_recorded, write_recorded
     from weaverl.simulation.simulate import simulate_heard
     from weaverl.simulation.timeline import Recorder
@@ -177,8 +174,9 @@ def run_audited(trace: "Trace", setup: "Setup", audit: bool | None, timeline: Pa
     if audit is None:
         audit = sum(job.iterations for job in trace.jobs) <= AUDITED_ITERATIONS
     recorder = Recorder() if audit or timeline is not None else None
-    with progress_bar(f"{trace.name}, {setup.policy}", len(trace.jobs)) as ended:
-        finished = simulate_heard(trace, setup, (), ended, recorder)
+    with progress_bars() as bars:
+        task = bars.add_task(f"{trace.name}, {setup.policy}", total=len(trace.jobs))
+        finished = simulate_heard(trace, setup, (), partial(bars.advance, task), recorder)
     if recorder is not None and timeline is not None:
         write_recorded(timeline, finished.cluster, recorder)
     if recorder is None or not audit:
@@ -243,30 +241,6 @@ def load_trace(name: str, drift: float | None = None) -> "Trace":
         raise UsageError(f"--drift is {drift}: give a factor above 0, such as 1.5")
     jobs = tuple(msgspec.structs.replace(job, rollout_growth=drift) for job in trace.jobs)
     return msgspec.structs.replace(trace, name=f"{trace.name}, drift {drift:g}", jobs=jobs)
-
-
-@contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error, a step a call; nothing where that is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from weaverl.reports.tables import console_for
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console_for(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bars:
-        task = bars.add_task(title, total=total)
-        yield lambda: bars.advance(task)
-
-
-def emit(figures: dict[str, Any], as_json: Path | None, show: Callable[[], None]) -> None:
-    """Write JSON where it is wanted; else, or beside a file, show the figures to people."""
-    text = json.dumps(figures, indent=2)
-    if as_json is not None and str(as_json) == "-":
-        print(text)
-        return
-    if as_json is not None:
-        as_json.write_text(text + "\n")
-    show()
 
 
 def complain_of_missing(outcome: "Outcome") -> int:

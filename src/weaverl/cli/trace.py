@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from weaverl.cli.outputs import check_writable, require_finite, write_json
+from weaverl.cli.outputs import check_writable, emit, is_standard_output, require_finite
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -155,10 +155,7 @@ def show(
     chosen = _format(format_)
     with _busy(f"reading {source}"):
         figures = figures_of(source, chosen, reading)
-    if as_json is None:
-        print_figures(figures, sys.stdout)
-    else:
-        write_json(figures, as_json)
+    emit(figures, as_json, lambda: print_figures(figures, sys.stdout))
 
 
 def _busy(what: str) -> AbstractContextManager[object]:
@@ -171,7 +168,7 @@ def _busy(what: str) -> AbstractContextManager[object]:
 def _write(trace: "Trace", out: Path) -> None:
     from weaverl.simulation.traces.schema import write_jobs, write_rows
 
-    if str(out) == "-":
+    if is_standard_output(out):
         write_rows(trace.jobs, sys.stdout)
         return
     write_jobs(trace.jobs, out)

@@ -34,7 +34,7 @@ def whatif(
 
     Asked of the cluster that is up, or of files. Nothing is submitted or changed.
     """
-    from weaverl.cli.outputs import check_writable, write_json
+    from weaverl.cli.outputs import check_writable, emit
     from weaverl.cli.whatif_view import print_answer
     from weaverl.config.job_file import load_job
     from weaverl.simulation.what_if import what_if
@@ -45,10 +45,7 @@ def whatif(
     spec = load_job(job_file)
     scheduler = _live() if cluster is None else _of_files(cluster, jobs or [])
     answer = what_if(scheduler, spec)
-    if as_json is not None:
-        write_json(answer, as_json)
-    if as_json is None or str(as_json) != "-":
-        print_answer(answer, sys.stdout)
+    emit(answer, as_json, lambda: print_answer(answer, sys.stdout))
 
 
 def _live() -> "Scheduler":

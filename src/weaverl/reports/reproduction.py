@@ -11,6 +11,7 @@ from weaverl.reports.plots.names import policy_name
 from weaverl.reports.reproduction_pictures import Pictures, draw_pictures
 from weaverl.simulation.reproduction.records import Reproduction, Result, Row
 from weaverl.simulation.reproduction.reproduce import NOTES
+from weaverl.whole_file import write_whole
 
 TITLE = "WEAVE's evaluation, reproduced"
 _QUICK = " This is a quick run: its jobs are short, so that totals are not those of two weeks."
@@ -24,9 +25,10 @@ def write_report(found: Reproduction, folder: Path) -> None:
     """
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     chapters = _chapters(found, draw_pictures(found, folder / "figures"))
-    (folder / "README.md").write_text(as_markdown(TITLE, _lead(found), chapters, folder), encoding="utf-8")
-    (folder / "index.html").write_text(as_page(TITLE, _lead(found), chapters), encoding="utf-8")
-    (folder / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(_figures(found)), indent=2) + b"\n")
+    write_whole(folder / "README.md", as_markdown(TITLE, _lead(found), chapters, folder))
+    write_whole(folder / "index.html", as_page(TITLE, _lead(found), chapters))
+    figures = msgspec.json.format(msgspec.json.encode(_figures(found)), indent=2)
+    write_whole(folder / "results.json", figures.decode() + "\n")
 
 
 def _lead(found: Reproduction) -> str:

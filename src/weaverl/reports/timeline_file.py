@@ -4,7 +4,6 @@ A process that dies while it writes leaves half a line. Only that half line is l
 say so, and who appends next starts on a fresh line. Anything else that is not an interval is damage and an error.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import HostMemory, JobSpec
 from weaverl.domain.timeline import Interval, NodeSpan, Timeline
 from weaverl.errors import ClusterError, UsageError
+from weaverl.whole_file import whole_file
 
 SCHEMA = 1
 CLOCK_UNIT = "us"
@@ -95,13 +95,8 @@ def write_timeline(path: Path, header: TimelineHeader, timeline: Timeline) -> No
 
 def write_records(path: Path, header: TimelineHeader, records: Iterable[Interval | NodeSpan]) -> None:
     """Write a whole timeline file, one record after the other, or leave what was there."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as stream:
-            stream.writelines(timeline_lines(header, records))
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        stream.buffer.writelines(timeline_lines(header, records))
 
 
 def read_timeline(path: Path) -> TimelineFile:

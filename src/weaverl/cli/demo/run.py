@@ -43,14 +43,14 @@ from weaverl.reports.metrics import makespan
 from weaverl.reports.timeline_file import TimelineHeader, write_timeline
 from weaverl.scheduling.round_model import NO_SWITCHES
 from weaverl.scheduling.state import switches_of
+from weaverl.whole_file import write_whole
 
 _SOLO, _WOVEN = 1, 2
 """Attempts of each job name: the run alone, and the woven one."""
 
 
 def run_demo(plan: DemoPlan, console: Console) -> DemoOutcome:
-    """Run everything, write the report, and leave no process behind, whatever happens."""
-    plan.out.mkdir(parents=True, exist_ok=True)
+    """Run everything, write the report into a folder that is there, and leave no process behind, whatever happens."""
     with own_cluster(plan.cluster, "weaverl-demo-") as (home, client), _bars(console) as bars:
         for job in plan.jobs:
             _run(plan, client, bars, [plan.spec(job, "solo", None)], "alone", _SOLO)
@@ -58,7 +58,8 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoOutcome:
         solo = {job.name: split(timeline_of(facts), job.name, _SOLO) for job in plan.jobs}
         pins = {name: found[_SOLO] for name, found in pins_of(facts).items()}
         predicted, limit = _predict(plan, solo, pins)
-        (plan.out / "prediction.txt").write_text(f"predicted throughput ratio, before the woven run: {predicted:.4f}\n")
+        prediction = f"predicted throughput ratio, before the woven run: {predicted:.4f}\n"
+        write_whole(plan.out / "prediction.txt", prediction)
         bars.console.print(f"predicted for the woven run: {predicted:.2f}x", highlight=False)
         specs = [plan.spec(job, "woven", profile_of(solo[job.name])) for job in plan.jobs]
         _run(plan, client, bars, specs, "woven", _WOVEN)
@@ -109,8 +110,8 @@ def _report(plan: DemoPlan, facts: list[Fact], predicted: float, limit: float) -
     write_timeline(plan.out / "woven.jsonl", header, woven)
     for job in jobs:
         write_timeline(plan.out / f"solo-{job.name}.jsonl", header, job.solo)
-    (plan.out / "report.html").write_text(demo_page(report))
-    (plan.out / "gantt.svg").write_text(demo_picture(report))
+    write_whole(plan.out / "report.html", demo_page(report))
+    write_whole(plan.out / "gantt.svg", demo_picture(report))
     return DemoOutcome(report=report, model_limit=limit)
 
 

@@ -1,7 +1,6 @@
 """Our own trace schema, read strictly and written with fixed decimals: one row a job, times in seconds."""
 
 import csv
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
@@ -11,6 +10,7 @@ import msgspec
 from weaverl.errors import TraceError
 from weaverl.simulation.traces.records import TraceJob
 from weaverl.simulation.traces.tables import Row, Table
+from weaverl.whole_file import whole_file
 
 COLUMNS = (
     "job_id",
@@ -67,13 +67,8 @@ def write_jobs(jobs: Iterable[TraceJob], path: Path) -> None:
 
     Six decimals: seconds to the simulated clock's microsecond.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="") as stream:
-            write_rows(jobs, stream)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        write_rows(jobs, stream)
 
 
 def write_rows(jobs: Iterable[TraceJob], stream: TextIO) -> None:
