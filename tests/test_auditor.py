@@ -58,6 +58,19 @@ def test_a_good_run_has_no_findings(tmp_path):
     assert checks(tmp_path, [*good(), *good("b", start=9)], names=("a", "b")) == ([], [])
 
 
+def test_a_tail_that_was_moved_at_its_very_end_came_before_who_has_its_slots_next(tmp_path):
+    run = [
+        interval("a", "rollout", 0, 0, 5, token="1.1"),
+        interval("a", "rollout", 0, 5, 5, part=1, token="1.1"),
+        interval("b", "rollout", 0, 5, 8, token="1.2"),
+        interval("a", "training", 0, 5, 6, token="1.3"),
+        interval("b", "training", 0, 8, 9, token="1.4"),
+    ]
+    assert checks(tmp_path, run, names=("a", "b"), iterations=1) == ([], [])
+    run[1] = msgspec.structs.replace(run[1], token="1.9")
+    assert checks(tmp_path, run, names=("a", "b"), iterations=1)[0] == ["tokens"]
+
+
 def test_an_empty_run_has_no_findings(tmp_path):
     assert checks(tmp_path, [], names=()) == ([], [])
 

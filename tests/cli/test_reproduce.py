@@ -71,6 +71,7 @@ def test_a_quick_reproduction_has_every_row_and_all_of_it_is_audited(tmp_path):
         "host_memory",
         "slo",
         "switch_cost",
+        "interference",
         "link_per_node",
         "link_shared",
     }

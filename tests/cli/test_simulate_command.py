@@ -79,6 +79,20 @@ def test_people_get_a_table(path):
     assert "mean rollout times" in result.stdout
 
 
+def test_neighbours_that_disturb_are_asked_for_by_name_and_shown(path):
+    settings = ("--set", "interference_rollout=1.2", "--set", "interference_training=1.1")
+    printed = figures("simulate", path, "--no-random", *settings)
+    assert printed["audited"] is True
+    assert 1.0 < printed["interference"]["rollout"] < 1.2
+    assert 1.0 < printed["interference"]["training"] < 1.1
+    assert printed["parameters"]["interference_rollout"] == 1.2
+    table = call("simulate", path, "--no-random", *settings).stdout
+    assert f"{printed['interference']['rollout']:.3f}x rollout" in table
+    assert "interference" not in call("simulate", path, "--no-random").stdout
+    (woven, _) = figures("compare", path, "--policies", "weave-paper,solo", "--no-random", *settings)["results"]
+    assert woven["interference"] == printed["interference"]
+
+
 def test_equal_seeds_give_equal_bytes_in_any_process(path):
     """This process has a random hash seed, or one that is not the other's."""
     arguments = ["simulate", str(path), "--seed", "5", "--no-timings", "--json", "-"]

@@ -4,7 +4,7 @@ import math
 
 from reports.hand import interval
 from weaverl.domain.cluster import Slot
-from weaverl.simulation.outcome import ByPool, Outcome
+from weaverl.simulation.outcome import ByPhase, ByPool, Outcome
 from weaverl.simulation.reproduction.records import (
     CostStep,
     DecisionPoint,
@@ -38,6 +38,7 @@ def outcome(policy, trace, usd_per_hour, hours=370.0):
         peak_gpus=ByPool(0.0 if policy == "colocated" else usd_per_hour / 3, usd_per_hour / 3.2),
         mean_gpus=ByPool(0.0, 0.0),
         bubbles=ByPool(usd_per_hour / 1500, usd_per_hour / 1300),
+        interference=ByPhase(1.0, 1.0),
         moves=0,
         retries=0,
         decision_ms=None,

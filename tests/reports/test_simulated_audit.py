@@ -9,6 +9,7 @@ from weaverl.domain.jobs import PhaseKind
 from weaverl.reports.audit import audit_simulated, read_simulated, table_of_rows
 from weaverl.reports.recorded import audit_recorded, header_of, write_recorded
 from weaverl.reports.timeline_file import read_timeline
+from weaverl.simulation import interference as interference_module
 from weaverl.simulation import run as run_module
 from weaverl.simulation import simulate as simulate_module
 from weaverl.simulation.costs import Costs
@@ -113,14 +114,26 @@ PAIR = trace(
 )
 
 
-def checks_of(jobs, seed=3):
+def checks_of(jobs, policy="weave-paper", **costs):
     recorder = Recorder()
-    finished = simulate_heard(jobs, Setup(seed=seed), (), recorder=recorder)
+    setup = Setup(policy=policy, seed=3, costs=Costs(**costs))
+    finished = simulate_heard(jobs, setup, (), recorder=recorder)
     return {one.check for one in audit_recorded(jobs, finished.cluster, recorder, finished.outcome).findings}
 
 
 def test_two_jobs_whose_tails_move_are_audited():
     assert checks_of(PAIR) == set()
+
+
+def test_a_tail_that_is_moved_at_its_very_end_is_no_holder_that_came_too_late():
+    jobs = trace(
+        row("a", iterations=2, rollout=100, training=10, slo=5.0, rollout_p80=0.9),
+        row("b", iterations=1, rollout=20, training=50, slo=5.0, rollout_p80=0.1),
+        row("c", at=10, iterations=1, rollout=100, training=100, slo=5.0, rollout_gpus=2, training_gpus=1),
+    )
+    nothing = (0.0, 0.0)
+    costs = {"rollout_switch_seconds": nothing, "training_switch_seconds": nothing, "cold_start_seconds": nothing}
+    assert checks_of(jobs, "weave", **costs, tail_stretch=1.0, tail_move_seconds=0.0) == set()
 
 
 def test_a_world_without_switches_is_found(monkeypatch):
@@ -143,6 +156,33 @@ def test_a_world_with_another_cold_start_or_tail_is_found(monkeypatch, change, c
         simulate_module, "simulated_job", lambda job, costs: msgspec.structs.replace(honest(job, costs), **change)
     )
     assert check in checks_of(PAIR)
+
+
+NEIGHBOURS = {"interference_rollout": 1.2, "interference_training": 1.1}
+
+
+def test_two_jobs_that_disturb_each_other_are_audited():
+    assert checks_of(PAIR, **NEIGHBOURS) == set()
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        lambda run, phase: 1.0,
+        lambda run, phase: 1.2,
+        lambda run, phase: {"rollout": 1.2, "training": 1.1}[phase],
+        lambda run, phase: {"rollout": 1.1, "training": 1.2}[phase] if run.iteration in range(2, 8) else 1.0,
+    ],
+    ids=["nobody is disturbed", "one factor for both", "also those that are alone", "the other phase's"],
+)
+def test_a_world_with_other_interference_is_found(monkeypatch, factor):
+    monkeypatch.setattr(interference_module.Interference, "factor", lambda self, run, phase: factor(run, phase))
+    assert "work" in checks_of(PAIR, **NEIGHBOURS)
+
+
+def test_interference_that_nobody_asked_for_is_found(monkeypatch):
+    monkeypatch.setattr(interference_module.Interference, "factor", lambda self, run, phase: 1.001)
+    assert "work" in checks_of(PAIR)
 
 
 def test_a_world_whose_rollouts_are_half_as_long_is_found(monkeypatch):

@@ -50,6 +50,8 @@ def rows(draw):
         max_nodes_per_pool=st.sampled_from([None, 2, 3]),
         job_mtbf_hours=st.sampled_from([None, None, 2.0]),
         node_mtbf_hours=st.sampled_from([None, None, 10.0]),
+        interference_rollout=st.sampled_from([1.0, 1.2]),
+        interference_training=st.sampled_from([1.0, 1.5]),
     ),
     st.integers(0, 5),
 )

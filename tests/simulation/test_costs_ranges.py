@@ -33,6 +33,8 @@ NEVER_ZERO = {
     "link_gbps",
     "colocated_rollout",
     "gavel_training",
+    "interference_rollout",
+    "interference_training",
     "tail_devices",
     "tail_stretch",
     "node_mtbf_hours",
@@ -61,6 +63,13 @@ def test_zero_is_refused_where_it_has_no_meaning(name: str):
 @pytest.mark.parametrize("name", MAY_BE_ZERO)
 def test_zero_is_taken_where_it_means_for_free_or_at_once(name: str):
     with_value(name, 0)
+
+
+@pytest.mark.parametrize("name", ["interference_rollout", "interference_training"])
+def test_neighbours_make_nobody_faster(name: str):
+    assert with_value(name, 1)
+    with pytest.raises(UsageError, match=f"^parameter {name} is 0.9: give a number from 1 to 1000$"):
+        with_value(name, 0.9)
 
 
 @pytest.mark.parametrize("name", ["usable_host_memory", "tail_devices"])

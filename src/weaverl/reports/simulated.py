@@ -94,10 +94,19 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("peak GPUs", _pools(outcome.peak_gpus, "{:.0f}")),
         ("mean GPUs", _pools(outcome.mean_gpus, "{:.1f}")),
         ("bubbles", "{} rollout, {} training".format(*_bubbles(outcome, "{:.1%}"))),
+        *_interference(outcome),
         ("moves, retries", f"{outcome.moves}, {outcome.retries}"),
         ("decisions", _spread(outcome.decision_ms, " ms")),
         ("audited", audited),
     ]
+
+
+def _interference(outcome: Outcome) -> list[tuple[str, str]]:
+    """Where neighbours slowed anybody."""
+    phases = (("rollout", outcome.interference.rollout), ("training", outcome.interference.training))
+    shown = [(name, f"{value:.3f}x") for name, value in phases if value is not None]
+    slowed = any(value != "1.000x" for _, value in shown)
+    return [("interference", ", ".join(f"{value} {name}" for name, value in shown))] if slowed else []
 
 
 def _tenants(outcome: Outcome, console: Console) -> Table:

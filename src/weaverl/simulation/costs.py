@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from weaverl.domain.cluster import PoolKind
+from weaverl.domain.jobs import PhaseKind
 from weaverl.errors import UsageError
 
 _LARGEST = 1e9
@@ -19,6 +21,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "link_gbps": (0.001, _LARGEST),
     "colocated_rollout": (0.001, 1000),
     "gavel_training": (0.001, 1000),
+    "interference_rollout": (1, 1000),
+    "interference_training": (1, 1000),
     "tail_devices": (0.001, 1),
     "tail_stretch": (0.001, 1000),
     "node_mtbf_hours": (0.001, _LARGEST),
@@ -39,8 +43,9 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tail_*``: past ``rollout_p80`` the tail is held on ``tail_devices`` of the job's rollout devices, lasts
     ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
-    slowdowns of a phase on the other pool's GPUs. ``*_mtbf_hours`` is the mean time between losses of one node and
-    between crashes of one job; None: nothing fails.
+    slowdowns of a phase on the other pool's GPUs. ``interference_*``: how many times as long the body of a phase takes
+    that is granted while another job is on its nodes; it is in no prediction and no solo time. ``*_mtbf_hours`` is the
+    mean time between losses of one node and between crashes of one job; None: nothing fails.
     """
 
     rollout_usd_per_gpu_hour: float = 1.85
@@ -57,6 +62,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     cold_start_seconds: tuple[float, float] = (80.0, 135.8)
     colocated_rollout: float = 1.10
     gavel_training: float = 6.7
+    interference_rollout: float = 1.0
+    interference_training: float = 1.0
     tail_migration: bool = True
     tail_devices: float = 0.25
     tail_stretch: float = 1.05
@@ -83,6 +90,14 @@ def for_model(seconds: tuple[float, float], model_billions: float) -> float:
     """A duration given at 7B and at 70B, linear in model size between and beyond, never below 0."""
     at_7b, at_70b = seconds
     return max(at_7b + (at_70b - at_7b) * (model_billions - 7.0) / 63.0, 0.0)
+
+
+def paces(costs: Costs, rollout: PoolKind, training: PoolKind) -> dict[PhaseKind, float]:
+    """How many times as long each phase takes on the GPUs that it got, by their pools."""
+    return {
+        PhaseKind.ROLLOUT: 1.0 if rollout is PoolKind.ROLLOUT else costs.colocated_rollout,
+        PhaseKind.TRAINING: 1.0 if training is PoolKind.TRAINING else costs.gavel_training,
+    }
 
 
 def sync_seconds(costs: Costs, gib: float) -> float:

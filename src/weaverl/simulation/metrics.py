@@ -6,7 +6,7 @@ Nothing but a few numbers is kept of a job that has ended.
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,13 +33,14 @@ from weaverl.domain.events import (
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.simulation.bound import Bound
-from weaverl.simulation.costs import Costs
+from weaverl.simulation.costs import Costs, paces
 from weaverl.simulation.ownership import Ownership
 from weaverl.simulation.run import Run
 from weaverl.simulation.tenants import Tenants
 
 WINDOW = 20
-ROLLOUT = PhaseKind.ROLLOUT
+ROLLOUT, TRAINING = PhaseKind.ROLLOUT, PhaseKind.TRAINING
+Number = TypeVar("Number", int, float)
 
 
 class _Life:
@@ -48,13 +49,16 @@ class _Life:
     __slots__ = (
         "admitted_at",
         "arrived_at",
+        "asked",
         "held",
         "iteration",
         "keep",
         "moving",
+        "paces",
         "pools",
         "since",
         "spec",
+        "speeds",
         "walls",
         "why",
     )
@@ -65,7 +69,10 @@ class _Life:
         self.iteration = -1
         self.walls: list[int] = []
         self.held: list[tuple[int, int]] = []
+        self.speeds: list[tuple[int, float]] = []
+        self.asked: dict[PhaseKind, int] = {}
         self.pools: dict[PhaseKind, PoolKind] = {}
+        self.paces: dict[PhaseKind, float] = {}
         self.keep = 0
         self.moving = False
         self.why = ""
@@ -80,7 +87,11 @@ class JobFigures:
 
 
 class Metrics:
-    """Listens to a run. ``runs`` has the draws of the jobs that have yet to end; ``ended`` is called for each end."""
+    """Listens to a run. ``runs`` has the draws of the jobs that have yet to end; ``ended`` is called for each end.
+
+    ``work_us`` is the time of the bodies that were run to their end, reckoned at the speed of all their devices where
+    it was less; ``alone_us`` the time that they take undisturbed.
+    """
 
     def __init__(self, costs: Costs, runs: Mapping[str, Run], ended: Callable[[], None] = lambda: None) -> None:
         self.ownership = Ownership()
@@ -88,11 +99,13 @@ class Metrics:
         self.tenants = Tenants(costs)
         self.jobs = JobFigures()
         self.busy_us = dict.fromkeys(PoolKind, 0)
+        self.work_us, self.alone_us = (dict.fromkeys((ROLLOUT, TRAINING), 0.0) for _ in range(2))
         self.refused: Counter[str] = Counter()
         self.num_submitted = self.num_admitted = self.num_finished = self.moves = self.retries = 0
         self.first_admission: int | None = None
         self.last_end = 0
-        self._runs = runs
+        self._costs, self._runs = costs, runs
+        self._tail_speed = 1.0 / costs.tail_stretch
         self._tell_end = ended
         self._lives: dict[str, _Life] = {}
         self._events: dict[type, Callable[[Any], None]] = {
@@ -152,10 +165,12 @@ class Metrics:
         else:
             life.since = at
         pin = command.pin
+        life.asked = {ROLLOUT: len(pin.rollout), TRAINING: len(pin.training)}
         life.pools = {
             ROLLOUT: self.ownership.pool(pin.rollout[0].node),
-            PhaseKind.TRAINING: self.ownership.pool(pin.training[0].node),
+            TRAINING: self.ownership.pool(pin.training[0].node),
         }
+        life.paces = paces(self._costs, life.pools[ROLLOUT], life.pools[TRAINING])
 
     def _regroup(self, group: Group, at: int) -> None:
         self.ownership.regroup(group, at)
@@ -176,22 +191,35 @@ class Metrics:
         life.walls[iteration] += at - life.since
 
     def _granted(self, command: GrantPermit, at: int) -> None:
-        self._lives[command.job].held = [(at, len(command.slots))]
+        life, devices = self._lives[command.job], len(command.slots)
+        life.held, life.keep = [(at, devices)], 0
+        life.speeds = [(at, devices / life.asked[command.phase])]
 
     def _widened(self, command: WidenPermit, at: int) -> None:
-        held = self._lives[command.job].held
-        held.append((at, held[-1][1] + len(command.slots)))
+        life = self._lives[command.job]
+        devices = life.held[-1][1] + len(command.slots)
+        life.held.append((at, devices))
+        if not life.keep:
+            life.speeds.append((at, devices / life.asked[ROLLOUT]))
 
     def _told_to_move(self, command: MoveTail, at: int) -> None:
-        self._lives[command.job].keep = len(command.keep)
+        life = self._lives[command.job]
+        life.keep = len(command.keep)
+        life.speeds.append((at, 0.0))
 
     def _tail_moved(self, event: TailMoved) -> None:
         life = self._lives[event.rank.job]
         life.held.append((event.at, life.keep))
+        life.speeds.append((event.at, self._tail_speed))
 
     def _phase_ended(self, event: PhaseEnded) -> None:
         life = self._lives[event.rank.job]
-        self.busy_us[life.pools[event.phase]] += device_us(life.held, event.at - event.report.body_us, event.at)
+        phase, began = event.phase, event.at - event.report.body_us
+        self.busy_us[life.pools[phase]] += integral(life.held, began, event.at)
+        self.work_us[phase] += integral(life.speeds, began, event.at)
+        work = self._runs[life.spec.name].work
+        alone_us = (work.rollout_us if phase is ROLLOUT else work.training_us)[event.iteration]
+        self.alone_us[phase] += alone_us * life.paces[phase]
 
     def _changed(self, command: ChangeJobState, at: int) -> None:
         life = self._lives[command.job]
@@ -230,13 +258,13 @@ class Metrics:
         self.tenants.finished(life.spec, float(solo.sum()) / 1e6, float(walls.sum()) / 1e6 + wait, slowdown)
 
 
-def device_us(held: list[tuple[int, int]], start: int, end: int) -> int:
-    """Devices held times microseconds from start to end; ``held`` says since when there were how many."""
-    if len(held) == 1:
-        return held[0][1] * (end - start)
-    total = 0
-    for (since, devices), (until, _) in zip(held, [*held[1:], (end, 0)], strict=True):
-        total += devices * max(min(until, end) - max(since, start), 0)
+def integral(steps: list[tuple[int, Number]], start: int, end: int) -> Number:
+    """Sum of a value times microseconds from start to end; ``steps`` says since when it was what."""
+    if len(steps) == 1:
+        return steps[0][1] * (end - start)
+    total = steps[0][1] * 0
+    for (since, value), (until, _) in zip(steps, [*steps[1:], (end, 0)], strict=True):
+        total += value * max(min(until, end) - max(since, start), 0)
     return total
 
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from weaverl.domain.cluster import PoolKind
+from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.units import HOUR_US
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.metrics import Metrics
@@ -18,6 +19,13 @@ class ByPool(msgspec.Struct, frozen=True):
 
     rollout: float
     training: float
+
+
+class ByPhase(msgspec.Struct, frozen=True):
+    """One figure for each kind of phase that needs a permit; None where there was none."""
+
+    rollout: float | None
+    training: float | None
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -32,8 +40,10 @@ class Spread(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a run; the keys of its JSON. Hours and dollars; slowdowns are ratios; None: not to be had.
 
-    ``bound_multiple`` is dollars over the bubble-free bound with the tail setting of the run. ``audited`` is None if
-    nobody was asked to audit. ``decision_ms`` is wall time: the only figures that differ between equal runs.
+    ``interference``: time in phase bodies over what the same bodies take undisturbed, where waits, hand-overs, other
+    GPUs and moved tails do not count. ``bound_multiple`` is dollars over the bubble-free bound with the tail setting of
+    the run. ``audited`` is None if nobody was asked to audit. ``decision_ms`` is wall time: the only figures that
+    differ between equal runs.
     """
 
     trace: str
@@ -51,6 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     peak_gpus: ByPool
     mean_gpus: ByPool
     bubbles: ByPool
+    interference: ByPhase
     moves: int
     retries: int
     decision_ms: Spread | None
@@ -104,6 +115,7 @@ def outcome(
         peak_gpus=_by_pool(metrics.ownership.peak_devices),
         mean_gpus=_by_pool({pool: us / (hours * HOUR_US) if hours else 0.0 for pool, us in provisioned.items()}),
         bubbles=_by_pool({pool: 1 - metrics.busy_us[pool] / us if us else 0.0 for pool, us in provisioned.items()}),
+        interference=_by_phase(metrics),
         moves=metrics.moves,
         retries=metrics.retries,
         decision_ms=spread(decision_ns, 1e6) if decision_ns else None,
@@ -128,6 +140,11 @@ def _attainment(metrics: Metrics) -> float:
 
 def _by_pool(values: dict[PoolKind, Any]) -> ByPool:
     return ByPool(values[PoolKind.ROLLOUT], values[PoolKind.TRAINING])
+
+
+def _by_phase(metrics: Metrics) -> ByPhase:
+    work, alone = metrics.work_us, metrics.alone_us
+    return ByPhase(*(_ratio(work[phase], alone[phase]) for phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING)))
 
 
 def _ratio(over: float, under: float) -> float | None:

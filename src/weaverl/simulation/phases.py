@@ -29,7 +29,8 @@ NO_REPORT = PhaseReport()
 class Phases:
     """Runs the phases that were granted, and asks for the next ones.
 
-    ``send`` puts an event through the door, ``finished`` is called when a job has done its last iteration.
+    ``send`` puts an event through the door, ``finished`` is called when a job has done its last iteration,
+    ``interference`` says at a grant how many times as long the body takes.
     """
 
     def __init__(
@@ -37,12 +38,13 @@ class Phases:
         engine: Engine,
         link: Link,
         costs: Costs,
+        interference: Callable[[Run, PhaseKind], float],
         send: Callable[[AnyEvent], None],
         finished: Callable[[Run], None],
         recorder: Recorder | None,
     ) -> None:
         self._engine, self._link = engine, link
-        self._send, self._finished = send, finished
+        self._interference, self._send, self._finished = interference, send, finished
         self._recorder = recorder
         self._move_us = round(costs.tail_move_seconds * 1e6)
         self._stretch = costs.tail_stretch
@@ -58,7 +60,7 @@ class Phases:
 
     def granted(self, run: Run, command: GrantPermit) -> None:
         """Carry out a grant."""
-        run.enter(command, self._engine.now)
+        run.enter(command, self._engine.now, self._interference(run, command.phase))
         self._plan(run)
 
     def move_tail(self, run: Run, command: MoveTail) -> None:

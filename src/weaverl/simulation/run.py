@@ -17,6 +17,7 @@ class Run:
     that was reached; ``speed`` below 1 while slots are missing, and ``tail_late`` if the tail was reached so: it is
     announced when they have come, since a job in its tail gets no more. ``due`` is when the phase's next step comes:
     whatever was planned for another time is out of date. ``moving``: it is to move at the end of an iteration.
+    ``present``: from its admission until it is told to stop its processes are on its ``nodes``, those of each phase.
     """
 
     __slots__ = (
@@ -24,6 +25,7 @@ class Run:
         "attempt",
         "colocated",
         "due",
+        "group",
         "held",
         "home",
         "iteration",
@@ -32,6 +34,7 @@ class Run:
         "moved",
         "moving",
         "name",
+        "nodes",
         "num_devices",
         "on_slots",
         "paces",
@@ -39,6 +42,7 @@ class Run:
         "parts",
         "phase",
         "pin",
+        "present",
         "rank",
         "remaining",
         "requested_at",
@@ -58,7 +62,7 @@ class Run:
         self.job, self.work, self.name = job, work, job.spec.name
         self.iteration = 0
         self.attempt = 0
-        self.alive = self.loaded = self.moving = False
+        self.alive = self.present = self.loaded = self.moving = False
         self.due = NOT_DUE
         self.requested_at = 0
         self.syncing_since = NOT_DUE
@@ -66,7 +70,12 @@ class Run:
     def admit(self, command: AdmitJob, paces: dict[PhaseKind, float]) -> None:
         """A new attempt begins. Alone in its group, the job is loaded right where it will run."""
         self.attempt, self.pin, self.paces = command.attempt, command.pin, paces
-        self.alive, self.loaded, self.moving = True, False, False
+        self.alive, self.present, self.loaded, self.moving = True, True, False, False
+        self.group = command.group.name
+        self.nodes = {
+            phase: frozenset(slot.node for slot in slots)
+            for phase, slots in ((ROLLOUT, command.pin.rollout), (TRAINING, command.pin.training))
+        }
         self.colocated = command.pin.rollout == command.pin.training
         alone = len(command.group.members) == 1
         self.on_slots = {ROLLOUT: alone, TRAINING: alone}
@@ -75,8 +84,11 @@ class Run:
         """The job's process runs on a node."""
         self.rank, self.home, self.loaded = rank, home, True
 
-    def enter(self, grant: GrantPermit, now: int) -> None:
-        """A phase begins: state is restored first if it is not on the slots."""
+    def enter(self, grant: GrantPermit, now: int, interference: float) -> None:
+        """A phase begins: state is restored first if it is not on the slots.
+
+        ``interference``: how many times as long the body takes beside its neighbours.
+        """
         phase = grant.phase
         self.token, self.phase, self.vacate = grant.token, phase, grant.vacate
         self.moved = self.tail_late = False
@@ -86,7 +98,7 @@ class Run:
         self.parts: list[tuple[int, ...]] = []
         self.part_since = now
         work = self.work.rollout_us if phase is ROLLOUT else self.work.training_us
-        pace = self.paces[phase]
+        pace = self.paces[phase] * interference
         self.remaining: float = work[self.iteration] if pace == 1.0 else round(work[self.iteration] * pace)
         self.held = grant.slots
         self.num_devices = len(self.pin.rollout if phase is ROLLOUT else self.pin.training)

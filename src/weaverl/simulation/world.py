@@ -44,12 +44,13 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, PhaseKind
-from weaverl.simulation.costs import Costs, LinkSharing
+from weaverl.simulation.costs import Costs, LinkSharing, paces
 from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
 from weaverl.simulation.failures import Faults
+from weaverl.simulation.interference import Interference
 from weaverl.simulation.link import PrivateLink, SharedLink
 from weaverl.simulation.phases import Phases
-from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
+from weaverl.simulation.run import NOT_DUE, Run
 from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.workload import SimulatedJob, WorkOf
 
@@ -120,7 +121,8 @@ class World:
         self._groups: dict[str, Group] = {}
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
         self._recorder = recorder
-        self._phases = Phases(self.engine, link, costs, self._send, self._finished, recorder)
+        interference = Interference(costs, runs, self._groups)
+        self._phases = Phases(self.engine, link, costs, interference.factor, self._send, self._finished, recorder)
         self._lost: set[str] = set()
         self._faults = (
             Faults(self.engine, costs.node_mtbf_hours, (seed, 1), self._nodes_that_work, self._lose),
@@ -195,11 +197,7 @@ class World:
 
     def _paces(self, pin: Pin) -> dict[PhaseKind, float]:
         """How many times as long each phase takes on the GPUs that it got."""
-        rollout, training = self._pools[pin.rollout[0].node], self._pools[pin.training[0].node]
-        return {
-            ROLLOUT: 1.0 if rollout is PoolKind.ROLLOUT else self._costs.colocated_rollout,
-            TRAINING: 1.0 if training is PoolKind.TRAINING else self._costs.gavel_training,
-        }
+        return paces(self._costs, self._pools[pin.rollout[0].node], self._pools[pin.training[0].node])
 
     def _left(self, command: RegroupJobs) -> None:
         self._regroup(command.group)
@@ -248,7 +246,7 @@ class World:
         run = self.runs[command.job]
         if self._recorder is not None:
             self._recorder.stopped(run, self.engine.now)
-        run.syncing_since = NOT_DUE
+        run.syncing_since, run.present = NOT_DUE, False
         run.stop()
         if command.node not in self._lost:
             self.engine.at(self.engine.now, self._confirm, command)

@@ -187,9 +187,12 @@ def pinned(table: Table) -> Iterator[AuditFinding]:
 
 
 def tokens(table: Table) -> Iterator[AuditFinding]:
-    """On each device tokens only grow; the parts of one phase bear one token."""
+    """On each device tokens only grow; the parts of one phase bear one token.
+
+    What was over in the moment of its grant, as a tail may be that was moved at the very end, came before what lasted.
+    """
     row, slot, names = by_slot(table, np.flatnonzero(table["token"] != NO_TOKEN))
-    order = np.lexsort((table["part"][row], table["granted_at"][row], slot))
+    order = np.lexsort((table["part"][row], table["released_at"][row], table["granted_at"][row], slot))
     if not len(order):
         return
     row, slot = row[order], slot[order]

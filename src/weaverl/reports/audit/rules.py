@@ -1,12 +1,11 @@
-"""Rules of a simulated world: what its phases, hand-overs, cold starts and tails take, from trace and parameters."""
+"""Rules of a simulated world: what draws, hand-overs and cold starts take, from trace and parameters."""
 
 from collections.abc import Iterator, Mapping
-from math import ceil, erf, exp, log, pi, sqrt
+from math import erf, exp, log, pi, sqrt
 from typing import Any
 
 import numpy as np
 
-from weaverl.reports.audit.checks import pins_of
 from weaverl.reports.audit.lives import Life, has_faults, neighbours
 from weaverl.reports.audit.table import (
     LOADING,
@@ -20,8 +19,6 @@ from weaverl.reports.audit.table import (
     runs_of,
 )
 
-ROUNDING_US = 5
-"""Times are rounded to microseconds where the speed of a phase changes."""
 POOLS = ("rollout", "training")
 STANDARD_ERRORS = 6.0
 """How far a job's mean may be off by chance: once in 500 million jobs."""
@@ -33,7 +30,6 @@ def rules(table: Table, lives: list[Life], rows: Rows, parameters: Parameters) -
     """All faults of the checks here."""
     yield from _drawn(table, rows, parameters)
     yield from _means(table, rows, parameters)
-    yield from _work(table, rows, parameters)
     yield from _switches(table, lives, rows, parameters)
     yield from _cold_starts(table, lives, rows, parameters)
 
@@ -92,71 +88,6 @@ def _cut_normal(cap: float) -> tuple[float, float]:
     below, density = (1 + erf(cap / sqrt(2))) / 2, exp(-cap * cap / 2) / sqrt(2 * pi)
     mean = cap * (1 - below) - density
     return mean, below - cap * density + cap * cap * (1 - below) - mean * mean
-
-
-def _work(table: Table, rows_of: Rows, parameters: Parameters) -> Iterator[AuditFinding]:
-    """The parts of each phase did its work: at the speed of the devices held, and slower in a moved tail."""
-    rows = np.flatnonzero((table["phase"] == ROLLOUT) | (table["phase"] == TRAINING))
-    order = rows[np.lexsort([table[key][rows] for key in ("part", "phase", "iteration", "attempt", "job")])]
-    if not len(order):
-        return
-    starts = runs_of([table[key][order] for key in ("job", "attempt", "iteration", "phase")])
-    held = np.array([len(where) for where in table.slots])[table["slots"][order]]
-    lengths = np.diff(np.append(starts, len(order)))
-    asked = np.repeat(_asked(table, order[starts]), lengths)
-    body = (table["ended_at"] - table["started_at"])[order]
-    is_tail = np.concatenate(([False], held[1:] < held[:-1]))
-    is_tail[starts] = False
-    before_tail = np.append(is_tail[1:], False)
-    useful = body - before_tail * parameters["tail_move_seconds"] * 1e6
-    speed = np.where(is_tail, 1.0 / parameters["tail_stretch"], held / asked)
-    done = np.add.reduceat(useful * speed, starts)
-    expected = table["solo_us"][order[starts]] * _pace(table, order[starts], parameters)
-    for place in np.flatnonzero(np.abs(done - expected) > ROUNDING_US):
-        row = order[starts[place]]
-        yield AuditFinding(
-            "work", f"{table.name(row)} did {done[place]:.0f} us of work, {expected[place]:.0f} were to do"
-        )
-    sofar = np.cumsum(useful * speed) - np.repeat(np.cumsum(done) - done, lengths)
-    tails = np.flatnonzero(is_tail)
-    phase = np.repeat(np.arange(len(starts)), lengths)[tails]
-    yield from _tails(table, rows_of, parameters, order[tails], sofar[tails - 1] / expected[phase], expected[phase])
-
-
-def _tails(
-    table: Table, rows_of: Rows, parameters: Parameters, tails: Column, done: Column, work_us: Column
-) -> Iterator[AuditFinding]:
-    """A tail is moved to the share of its rollout's devices that is asked for, and no sooner than there is a tail.
-
-    ``done``: the part of the work that was done when it moved.
-    """
-    for row, share, whole in zip(tails, done, work_us, strict=True):
-        job, held = rows_of[table.jobs[table["job"][row]]], len(table.slots[table["slots"][row]])
-        devices = ceil(job["rollout_gpus"] * parameters["tail_devices"])
-        if not parameters["tail_migration"] or held != devices or table["phase"][row] != ROLLOUT:
-            yield AuditFinding("tails", f"{table.name(row)} has its tail on {held} devices, {devices} were asked for")
-        elif (job["rollout_p80"] - share) * whole > ROUNDING_US:
-            yield AuditFinding("tails", f"{table.name(row)} has a tail after {share:.3f}, not {job['rollout_p80']}")
-
-
-def _asked(table: Table, rows: Column) -> Column:
-    """How many devices the job is pinned to in the phase's pool."""
-    pins = pins_of(table)
-    numbers = np.zeros((len(table.jobs), table["attempt"].max(initial=0) + 1, 2), dtype=np.int64)
-    for place, name in enumerate(table.jobs):
-        for attempt in range(1, numbers.shape[1]):
-            if (name, attempt) in pins:
-                numbers[place, attempt] = [len(pins[name, attempt][pool]) for pool in POOLS]
-    return numbers[table["job"][rows], table["attempt"][rows], np.where(table["phase"][rows] == ROLLOUT, 0, 1)]
-
-
-def _pace(table: Table, rows: Column, parameters: Mapping[str, Any]) -> Column:
-    """How many times as long a phase takes on the GPUs that it ran on."""
-    pools = {node["name"]: node["pool"] for node in table.header["cluster"]["nodes"]}
-    on_training = np.array([bool(where) and pools[where[0][0]] == "training" for where in table.slots])
-    elsewhere = on_training[table["slots"][rows]] == (table["phase"][rows] == ROLLOUT)
-    factor = np.where(table["phase"][rows] == ROLLOUT, parameters["colocated_rollout"], parameters["gavel_training"])
-    return np.where(elsewhere, factor, 1.0)
 
 
 def _for_model(seconds: tuple[float, float], row: Record) -> int:

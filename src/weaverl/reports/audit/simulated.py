@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weaverl.reports.audit.bodies import bodies_of, interference, work
 from weaverl.reports.audit.books import HOUR_US, Books, last_draws, spread
 from weaverl.reports.audit.checks import attempts, findings, peak
 from weaverl.reports.audit.lives import lives_of
@@ -26,7 +27,7 @@ from weaverl.reports.audit.table import (
 POOLS = ("rollout", "training")
 OPTIONAL = (
     *("bound_multiple", "bound_multiple_without_tail", "bound_multiple_with_tail", "slowdown", "worst_window"),
-    *("wait_hours", "completion_hours", "fairness", "tenants"),
+    *("wait_hours", "completion_hours", "fairness", "tenants", "interference"),
 )
 """Figures that may not be there at all: then the auditor must find none either."""
 
@@ -63,11 +64,17 @@ def audit_simulated(
     rows = {row["job_id"]: row for row in trace}
     slowdowns, lives, finished = _slowdowns(table), lives_of(table), _finished(table, rows)
     owned = _owned(table)
-    books = Books(table, lives, rows, finished, parameters)
-    figures = {**owned, **_promises(finished, slowdowns, rows), **books.figures(owned["usd"], slowdowns)}
+    books, bodies = Books(table, lives, rows, finished, parameters), bodies_of(table, parameters)
+    figures = {
+        **owned,
+        **_promises(finished, slowdowns, rows),
+        **books.figures(owned["usd"], slowdowns),
+        **interference(bodies),
+    }
     found = [
         *findings(table),
         *_owners(table),
+        *work(bodies, lives, rows, parameters),
         *rules(table, lives, rows, parameters),
         *_disagreements(figures, reported),
     ]

@@ -101,6 +101,18 @@ def questions(quick: bool) -> tuple[Question, ...]:
             change=lambda trace, costs, value: (trace, with_switch_times(costs, value)),
             logarithmic=True,
         ),
+        Question(
+            key="interference",
+            title="Interference",
+            axis="a body beside a neighbour over one alone, both phases",
+            values=some(1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3),
+            unit="x",
+            standard=1,
+            change=lambda trace, costs, value: (
+                trace,
+                replace(costs, interference_rollout=value, interference_training=value),
+            ),
+        ),
         *(
             Question(
                 key=f"link_{sharing.value}",
