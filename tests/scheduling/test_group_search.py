@@ -129,6 +129,32 @@ def check_every_answer(state: ClusterState, asked: JobSpec) -> None:
             event(f"{expected.name} among {len(group.members)}")
 
 
+def short_phases(name: str, gib: int) -> JobSpec:
+    """A job that hardly uses its slots."""
+    profile = PhaseProfile(rollout_max_seconds=1.0, rollout_mean_seconds=1.0, training_seconds=1.0, other_seconds=100.0)
+    memory = HostMemory(rollout_bytes=gib * GIB, training_bytes=gib * GIB)
+    return JobSpec(
+        name=name,
+        roles=(Role(name="run", command=("true",)),),
+        rollout_gpus=8,
+        training_gpus=8,
+        host_memory=memory,
+        slo=6.0,
+        profile=profile,
+    )
+
+
+def test_groups_of_few_and_of_many_members_are_judged_where_there_are_none_between():
+    driver = Driver(3)
+    for number in range(7):
+        driver.send(JobSubmitted(spec=short_phases(f"j{number}", 10)))
+    driver.send(JobSubmitted(spec=short_phases("large", 200)))
+    assert sorted(len(group.members) for group in driver.state.groups.values()) == [1, 7]
+    arrival, table = arrival_of(driver.state, short_phases("asked", 10)), index_of(driver.state).table
+    rows = np.flatnonzero(table["standing"] == OPEN)
+    assert judged_answers(table, rows, arrival, 0).tolist() == [Answer.TAKES, Answer.TAKES]
+
+
 @settings(max_examples=25, deadline=None)
 @given(seeds, st.integers(1, 5))
 def test_the_index_that_followed_every_fold_is_the_one_made_anew(random: Random, num_nodes: int):

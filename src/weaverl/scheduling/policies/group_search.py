@@ -134,11 +134,11 @@ def _fit(table: GroupTable, rows: Rows, arrival: Arrival, picked: _Picked, asked
 
 
 def _size_classes(sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Bounds of the numbers of members that are put to the round model together."""
+    """Bounds of the numbers of members that are put to the round model together; none without a group between them."""
     if len(sizes):
         smallest, largest = int(sizes.min()), int(sizes.max())
         for least, most in zip((0, *_SIZES), (*_SIZES, largest), strict=True):
-            if smallest <= most and largest > least:
+            if smallest <= most and largest > least and ((sizes > least) & (sizes <= most)).any():
                 yield least, most
 
 
