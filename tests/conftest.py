@@ -4,6 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from interrupts import let_children_be_interrupted
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible_children() -> None:
+    """What any test starts."""
+    let_children_be_interrupted()
+
 
 @pytest.fixture
 def full_device(tmp_path_factory) -> Path:

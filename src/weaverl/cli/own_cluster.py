@@ -21,11 +21,11 @@ def own_cluster(cluster: Cluster, prefix: str) -> Iterator[tuple[Home, Client]]:
     directory = Path(tempfile.mkdtemp(prefix=prefix))
     home = Home(directory)
     try:
-        with _interrupts_later():
+        with interrupts_later():
             bring_up(home, cluster, while_alive=os.getpid())
         yield home, Client(connect(home.require_head().access))
     finally:
-        with _interrupts_later():
+        with interrupts_later():
             record = home.head()
             if record is not None:
                 take_down(home, record, patience_seconds=5.0)
@@ -33,8 +33,11 @@ def own_cluster(cluster: Cluster, prefix: str) -> Iterator[tuple[Home, Client]]:
 
 
 @contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C within the block takes effect at its end: a cluster is not left half up or half down."""
+def interrupts_later() -> Iterator[None]:
+    """Ctrl-C within the block takes effect at its end: a cluster is not left half up or half down.
+
+    Its effect is what it would have been before: none, if our starter has us ignore it.
+    """
     interrupts: list[int] = []
 
     def keep(number: int, frame: FrameType | None) -> None:
@@ -46,4 +49,4 @@ def _interrupts_later() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
     if interrupts:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
