@@ -1,5 +1,6 @@
 """What commands write: a disk without room is one line and exit code 1, and what was there is there still."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -61,6 +62,40 @@ def test_standard_output_without_room_is_one_line(full_device, num_jobs: int):
         ran = run("trace", "generate", "--jobs", num_jobs, "--out", "-", stdout=nowhere)
     assert ran.returncode == 1
     assert ran.stderr.startswith("weaverl: standard output: No space left") and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--version",
+        "--help",
+        "trace generate --jobs 3 --out -",
+        "trace generate --jobs 300 --out -",
+        "trace show TRACE",
+        "trace show TRACE --json -",
+        "simulate TRACE",
+        "estimate Qwen2.5-7B --max-tokens 8192",
+    ],
+)
+def test_a_closed_standard_output_is_one_line(trace, command: str):
+    ran = run(*command.replace("TRACE", str(trace)).split(), preexec_fn=lambda: os.close(1))
+    words = "standard output is closed: send it to a file, or to /dev/null"
+    assert (ran.returncode, ran.stderr) == (1, f"weaverl: {words}\n")
+
+
+def test_a_file_is_whole_and_right_beside_closed_standard_streams(tmp_path):
+    """Nothing that is printed ends in a file that took the number of a closed stream."""
+    here, there = tmp_path / "open.csv", tmp_path / "closed.csv"
+    assert run("trace", "generate", "--jobs", 3, "--out", here, stdout=subprocess.DEVNULL).returncode == 0
+    ran = run("trace", "generate", "--jobs", 3, "--out", there, preexec_fn=lambda: os.closerange(0, 3))
+    assert ran.returncode == 1
+    assert there.read_bytes() == here.read_bytes()
+
+
+def test_closed_standard_error_changes_nothing(trace):
+    ran = run("trace", "show", trace, "--json", "-", stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2))
+    assert ran.returncode == 0
+    assert ran.stdout == run("trace", "show", trace, "--json", "-", stdout=subprocess.PIPE).stdout
 
 
 def test_a_disk_that_fills_up_keeps_the_old_file_and_nothing_else(tmp_path):

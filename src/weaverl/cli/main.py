@@ -1,6 +1,7 @@
 """`weaverl`: one command for everything. Exit codes: 0 done, 1 the cluster failed, 2 what was given is wrong."""
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -55,6 +56,7 @@ def options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; every error that we foresee is one line."""
     code = 0
+    _open_closed_streams()
     try:
         code = app(arguments, prog_name="weaverl", standalone_mode=False) or 0  # what a command returns: nothing
         print(end="", flush=True)  # a reader that has gone, or a full disk, shows now
@@ -75,6 +77,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
+def _open_closed_streams() -> None:
+    """Have standard streams that our starter closed: what is written to the output fails, and nobody reads the errors.
+
+    Python leaves None there, and the next file that is opened would get the number that libraries print to.
+    """
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
 def _misused(error: TyperException) -> int:
     """An option or argument that cannot be, in one line; where the help was shown instead, nothing is left to say."""
     problem = " ".join(error.format_message().split()).removesuffix(".") + _seen(error.__cause__)
@@ -91,7 +106,10 @@ def _seen(cause: BaseException | None) -> str:
 
 
 def _complain_of_file(error: OSError) -> int:
-    """A path that cannot be used was given wrong; a disk that is full was not."""
+    """A path that cannot be used was given wrong; a disk that is full, or an output that is closed, was not."""
+    if error.errno == errno.EBADF:  # of all that is written, only what was closed before we began
+        sys.stdout = None
+        return _complain(f"standard output is closed: send it to a file, or to {os.devnull}", 1)
     problem = f"{error.filename or _without_name()}: {error.strerror}"
     if error.errno in _NO_ROOM:
         return _complain(f"{problem}; make room there, or write to another disk", 1)
