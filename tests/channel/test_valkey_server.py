@@ -45,6 +45,16 @@ def kill(server, await_true):
     await_true(lambda: not server.alive())
 
 
+def test_the_environment_of_a_server_can_be_read(short_directory, monkeypatch):
+    """Whoever lost its files finds it by what stands there."""
+    monkeypatch.setenv("SAID_BY_STARTER", "this")
+    server = ValkeyServer(short_directory)
+    server.start()
+    environment = Path(f"/proc/{server.pid}/environ").read_bytes()
+    server.stop()
+    assert b"SAID_BY_STARTER=this" in environment.split(b"\0")
+
+
 def test_data_and_password_outlive_a_stop(short_directory):
     server = ValkeyServer(short_directory)
     server.start()

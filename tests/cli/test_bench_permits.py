@@ -76,9 +76,9 @@ def test_interrupt_leaves_nothing_behind(temporary, moment):
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 130, errors
         assert list(temporary.iterdir()) == []
-        wait_for(lambda: processes_of(temporary) == [])
     finally:
         process.kill()
+        wait_for(lambda: processes_of(temporary) == [])
 
 
 def test_one_job_is_refused_with_the_remedy(temporary):

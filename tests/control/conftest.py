@@ -48,4 +48,4 @@ def own(directory: Path) -> Iterator[Live]:
     mine = Live(directory, cluster())
     yield mine
     mine.down()
-    kill_marked(f"{mine.home.instance}/", grace_seconds=0.0)
+    kill_marked(mine.home.instance, grace_seconds=0.0)

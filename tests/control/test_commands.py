@@ -124,7 +124,7 @@ def test_two_ups_at_once_bring_up_one_cluster_and_two_downs_are_harmless(own: Li
     assert sum(os.fsencode(own.home.directory) in environment for environment in environments) == 1
     downs = [in_foreground(own, "down") for _ in range(2)]
     assert [child.communicate(timeout=60) and child.returncode for child in downs] == [0, 0]
-    assert not own.home.processes() and not marked(f"{own.home.instance}/")
+    assert not own.home.processes() and not marked(own.home.instance)
 
 
 def test_another_head_for_the_same_home_ends_at_once(live: Live):
@@ -169,7 +169,7 @@ def test_a_full_disk_is_told_in_a_line_and_leaves_nothing(directory: Path):
         assert done.returncode in (1, 2), done
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert "No space left" in done.stderr or "store not up" in done.stderr
-        assert not full.home.processes() and not marked(f"{full.home.instance}/")
+        assert not full.home.processes() and not marked(full.home.instance)
     finally:
         subprocess.run(["umount", full.home.directory], check=True)
 
@@ -227,6 +227,19 @@ def test_the_head_ends_with_the_words_of_a_controller_that_cannot_run(own: Live,
     assert "upgrade weaverl" in done.stderr
 
 
+@pytest.mark.slow  # a cluster of its own, that is spoilt
+def test_a_cluster_whose_directory_is_gone_still_ends_whole(own: Live):
+    own.up()
+    own.submit("long", "--iterations", 1000)
+    own.await_phase("long", "rollout", 0)
+    head = own.home.process("head")
+    assert head is not None
+    assert any(one.mark == own.home.store_mark for one in marked(own.home.instance))
+    shutil.rmtree(own.home.directory)
+    head.send(signal.SIGTERM)
+    await_true(lambda: not head.is_alive() and not marked(own.home.instance), 20.0)
+
+
 def test_a_home_alone_is_no_cluster(directory: Path):
     done = Live(directory, cluster()).run("status")
     assert (done.returncode, "weaverl up" in done.stderr) == (2, True)
@@ -264,7 +277,7 @@ def test_a_demo_that_is_ended_in_the_middle_leaves_nothing(seen: str, signals: l
     try:
         await_true(lambda: bool(list(directory.parent.glob(seen.replace("*", directory.name, 1)))), 300.0)
         (temporary,) = directory.glob("weaverl-demo-*")
-        mark = f"{Home(temporary).instance}/"
+        mark = Home(temporary).instance
         if seen.endswith(".log"):
             time.sleep(0.5)
         for number in signals:
@@ -277,4 +290,5 @@ def test_a_demo_that_is_ended_in_the_middle_leaves_nothing(seen: str, signals: l
         assert not list(directory.glob("weaverl-demo-*"))
     finally:
         child.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+        await_true(lambda: not list(directory.glob("weaverl-demo-*")), 30.0)  # its head clears up
+        shutil.rmtree(directory)

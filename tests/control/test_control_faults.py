@@ -153,6 +153,6 @@ def test_down_leaves_nothing_when_the_head_is_dead(own: Live):
     own.kill("head")
     assert own.run("down").returncode == 0
     assert not own.home.processes()
-    assert not marked(f"{own.home.instance}/")
+    assert not marked(own.home.instance)
     assert ValkeyServer(own.home.store).pid is None
     assert own.run("down").stdout == f"no cluster is up in {own.home.directory}\n"

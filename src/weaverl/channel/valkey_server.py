@@ -33,6 +33,7 @@ protected-mode yes
 requirepass {password}
 dir {directory}
 daemonize no
+set-proc-title no
 databases 1
 save ""
 appendonly yes
@@ -54,7 +55,8 @@ class ValkeyServer:
 
     Every write is on disk before it is answered. The server has its own session, so that Ctrl-C at a terminal does
     not reach it, and outlives its starter: whoever calls ``start`` on the directory next finds it and takes it
-    over. A lock that the server itself holds keeps a second one off the same data.
+    over. A lock that the server itself holds keeps a second one off the same data. Its environment can be read from
+    outside, by which it is found when its directory is gone: it must not write its title over it.
 
     With ``port`` it listens on the loopback address instead of a unix socket.
     """

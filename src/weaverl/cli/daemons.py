@@ -39,8 +39,7 @@ def head(
         _stop_when(lambda: owner is None or not owner.is_alive(), stop)
     home = Home()
     environment = dict(os.environ)
-    # The store inherits this one: it bears the cluster's mark, and is found even if its files are gone.
-    os.environ[MARK] = f"{home.instance}/@control/store"
+    os.environ[MARK] = home.store_mark  # the store inherits it, and is found even if its files are gone
     Head(home, environment).run(stop)
     if while_alive:
         shutil.rmtree(home.directory, ignore_errors=True)

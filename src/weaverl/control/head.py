@@ -157,4 +157,5 @@ def end_cluster(home: Home) -> None:
             time.sleep(0.02)
     kill_marked(f"{home.instance}/")
     ValkeyServer(home.store).stop()
+    kill_marked(home.store_mark)
     home.remove_head()

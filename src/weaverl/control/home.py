@@ -45,6 +45,11 @@ class Home:
         return hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:12]
 
     @property
+    def store_mark(self) -> str:
+        """The mark of the embedded store; what ends all others, which begin with ``instance/``, leaves it for last."""
+        return f"{self.instance}@store"
+
+    @property
     def store(self) -> Path:
         """Directory of the embedded store."""
         return self.directory / "store"
