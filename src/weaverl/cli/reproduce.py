@@ -26,9 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the report: README.md, index.html, results.json, figures/.")],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A minute or two instead of about twenty: less of it.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute or two instead of about six: less of it.")] = False,
     traces: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder with production-* and philly-* traces; else generated.")
     ] = None,

@@ -56,7 +56,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     bit_equal: bool
     algorithm: str = "GRPO"
     parameters: dict[str, str | int | float | bool | None] = {}
-    machine: dict[str, str | int | float | bool | None] = {}
+    machine: dict[str, str | int | float | None] = {}
 
     def figures(self) -> DemoFigures:
         """Measure both runs."""

@@ -76,7 +76,15 @@ def _chapters(found: Reproduction, pictures: Pictures) -> tuple[Chapter, ...]:
             pictures=(pictures.sensitivity,),
             points=tuple((f"{sweep.title} ({sweep.axis})", sweep.answer) for sweep in found.sweeps),
         ),
-        Chapter(title="A woven group", pictures=(pictures.gantt,)),
+        Chapter(
+            title="A woven group",
+            paragraphs=(
+                "Numbers are iterations. Where a rollout's last responses would hold up the next job, they move to a "
+                "quarter of the node's GPUs (the short bar above) and the next rollout begins on the others. Pale "
+                "stripes are switches.",
+            ),
+            pictures=(pictures.gantt,),
+        ),
         Chapter(title="All runs of the replay", paragraphs=(_audit(found),), table=_runs(found)),
         Chapter(title="Parameters", table=_facts(found.parameters)),
         Chapter(title="Machine", table=_facts(found.machine)),
@@ -112,7 +120,15 @@ def _runs(found: Reproduction) -> Table:
 
 
 def _facts(facts: Mapping[str, Any]) -> Table:
-    return Table(("name", "value"), tuple((name, str(value)) for name, value in facts.items()))
+    return Table(("name", "value"), tuple((name, _fact(value)) for name, value in facts.items()))
+
+
+def _fact(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, tuple | list):
+        return ", ".join(_fact(one) for one in value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _run(result: Result) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Runs the demo: a cluster of its own, each job alone, all woven, and the plain script for comparison."""
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from weaverl.cli.demo.outcome import (
 )
 from weaverl.cli.demo.plan import DemoJobPlan, DemoPlan
 from weaverl.cli.live_timeline import header_jobs
+from weaverl.cli.machine import machine
 from weaverl.cli.own_cluster import own_cluster
 from weaverl.control.client import Client, connect
 from weaverl.control.home import Home
@@ -104,7 +104,7 @@ def _report(plan: DemoPlan, facts: list[Fact], predicted: float, limit: float) -
         schedule_efficiency=modelled_makespan(pins, durations, NO_SWITCHES) / makespan(woven),
         bit_equal=results["solo"] == results["woven"] == results["plain"],
         parameters=_parameters(plan),
-        machine=_machine(),
+        machine=machine(),
     )
     header = TimelineHeader(cluster=plan.cluster, jobs=header_jobs(facts))
     write_timeline(plan.out / "woven.jsonl", header, woven)
@@ -216,11 +216,3 @@ def _facts(home: Home) -> list[Fact]:
 def _parameters(plan: DemoPlan) -> dict[str, str | int | float | bool | None]:
     presets = ", ".join(f"{job.name} = {job.preset} (seed {job.seed})" for job in plan.jobs)
     return {"jobs": presets, "iterations": plan.iterations, "policy": "weave-paper"}
-
-
-def _machine() -> dict[str, str | int | float | bool | None]:
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }

@@ -38,7 +38,7 @@ def overview(figure: "Figure", rows: Sequence[Row]) -> None:
         axes.scatter(
             dots, [place] * len(dots), s=34, color=policy_colour(OURS), zorder=3, label="ours" if place == 0 else None
         )
-    axes.set_yticks(range(len(shown)), [row.what for row in shown], color=INK)
+    axes.set_yticks(range(len(shown)), [row.what.partition(";")[0] for row in shown], color=INK)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.minorticks_off()

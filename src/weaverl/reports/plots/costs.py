@@ -38,7 +38,7 @@ def cost_bars(figure: "Figure", runs: Results, published: Mapping[str, float]) -
     _policies_down(axes, list(runs))
     axes.set_xlim(0, axes.get_xlim()[1] * 1.2)
     _thousands(axes.xaxis)
-    axes.set_xlabel("dollars an hour, first arrival to last end")
+    axes.set_xlabel("dollars an hour, first admission to last end")
     axes.set_title("Two-week replay, dollars an hour")
     figure.legend(loc="outside lower center", ncols=2)
 
@@ -90,7 +90,7 @@ def cost_over_time(figure: "Figure", runs: Sequence[Result]) -> None:
         axes.margins(x=0)
         _thousands(axes.yaxis)
     rows[0].set_ylim(0, top * 1.08)
-    rows[-1].set_xlabel("days since the first arrival")
+    rows[-1].set_xlabel("days since the first admission")
     _pool_legend(figure)
 
 

@@ -23,8 +23,7 @@ def drift_figure(
     left.set_ylabel("times")
     attainment = [(one.kind, one.slo_attainment * 100) for one in drifts]
     _bars(right, attainment, {kind: value * 100 for kind, value in slo.items()}, "{:.1f} %")
-    low = min(value for _, value in (*attainment, *((kind, part * 100) for kind, part in slo.items())))
-    right.set_ylim(max(0.0, low - 8), 101.5)
+    right.set_ylim(0, 108)
     right.set_title("SLOs met")
     right.set_ylabel("% of jobs")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -41,13 +41,13 @@ def sensitivity_figure(figure: "Figure", sweeps: Sequence[Sweep]) -> None:
 def _range(sweeps: Sequence[Sweep]) -> tuple[float, float]:
     points = [point for sweep in sweeps for point in sweep.points]
     ratios, _ = finite(ratio for point in points for ratio in (point.solo_ratio, point.colocated_ratio))
-    return min([0.85, *(ratio * 0.97 for ratio in ratios)]), max([1.15, *(ratio * 1.06 for ratio in ratios)])
+    return min([0.85, *(ratio - 0.05 for ratio in ratios)]), max([1.15, *(ratio * 1.06 for ratio in ratios)])
 
 
 def _panel(axes: "Axes", sweep: Sweep, low: float, top: float) -> None:
     values = [point.value for point in sweep.points]
     axes.axhspan(low, WORTH, color=pale(LIGHT.bad, 0.1), linewidth=0)
-    axes.axhline(WORTH, color=LIGHT.bad, linewidth=1)
+    axes.axhline(WORTH, color=LIGHT.bad, linewidth=1, label=f"weaving pays from here up ({WORTH:g}x)")
     if sweep.standard is not None:
         axes.axvline(sweep.standard, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label="evaluation protocol")
     for policy, ratios, name in (

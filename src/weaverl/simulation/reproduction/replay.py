@@ -17,7 +17,8 @@ POLICIES = ("solo", "colocated", "gavel", OURS)
 NOTE = (
     "The published trace is not public. Ours are synthetic with its published marginals (model sizes, response caps, "
     "mean duration, SLO uniform on (1, 2)); phase times, iterations and arrivals are drawn. All is simulated, for "
-    "every policy alike. The published algorithm, as we read it, plans at the response cap and never moves a job."
+    "every policy alike. The published algorithm, as we read it, plans at the response cap and never moves a job. Bars "
+    "are means of the traces; costs over time and slowdowns are those of the first."
 )
 SYNTHETIC = "Synthetic traces, simulated."
 

@@ -95,7 +95,7 @@ def _drift_row(drift: Drift, pairs: Sequence[tuple[Result, OverIdeal]], step: in
 def _samples(found: Sequence[OverIdeal]) -> str:
     samples, skipped = sum(one.samples for one in found), sum(one.too_large for one in found)
     left_out = f"; {skipped} more were too large and are left out" if skipped else ""
-    return f"{samples} sampled moments with up to {max(one.most_jobs for one in found)} jobs{left_out}."
+    return f"{samples:,} sampled moments with up to {max(one.most_jobs for one in found)} jobs{left_out}."
 
 
 def decision_row(points: Sequence[DecisionPoint]) -> Row:

@@ -86,7 +86,8 @@ def _slowdowns(results: Results) -> Row:
         published=f"{low:.1%} to {high:.1%}".replace("%", " %"),
         ours=f"{min(values.values()):.1%} to {max(values.values()):.1%}".replace("%", " %"),
         values=values,
-        differs=f"{_MIXES} No interference between neighbours is simulated: waits and switches alone.",
+        differs=f"{_MIXES} Neighbours do not disturb each other here (interference 1.0): these are waits and "
+        "switches alone.",
     )
 
 

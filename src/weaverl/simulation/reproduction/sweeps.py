@@ -104,7 +104,7 @@ def questions(quick: bool) -> tuple[Question, ...]:
         Question(
             key="interference",
             title="Interference",
-            axis="a body beside a neighbour over one alone, both phases",
+            axis="a phase beside a neighbour over one alone",
             values=some(1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3),
             unit="x",
             standard=1,
@@ -175,12 +175,15 @@ def _point(value: float, triples: Sequence[dict[str, Result]]) -> Point:
 
 
 def where_it_pays(points: Sequence[Point], unit: str = "") -> str:
-    """A sentence for each alternative: the stretch of the parameter where weaving costs less than it."""
+    """A sentence for each alternative: the stretch of the parameter where weaving costs less; then promises kept."""
     over = (
         ("Solo-D", [(point.value, point.solo_ratio) for point in points]),
         ("veRL", [(point.value, point.colocated_ratio) for point in points]),
     )
-    return " ".join(f"Against {name} it {_stretch(pairs, unit)}." for name, pairs in over)
+    stretches = " ".join(f"Against {name} it {_stretch(pairs, unit)}." for name, pairs in over)
+    met = [point.slo_attainment for point in points]
+    kept = dict.fromkeys(f"{share:.0%}" for share in (min(met), max(met)))
+    return f"{stretches} Promises kept: {' to '.join(kept)}."
 
 
 def _stretch(pairs: Sequence[tuple[float, float]], unit: str) -> str:
@@ -198,4 +201,6 @@ def _stretch(pairs: Sequence[tuple[float, float]], unit: str) -> str:
     ]
     if not changes:
         return f"{'pays throughout' if ratios[0] >= WORTH else 'does not pay'} {span}"
+    if max(ratios) - min(ratios) < WORTH - 1:
+        return f"is on the edge throughout {span}"
     return f"{', '.join(changes)} {span}"
