@@ -44,6 +44,7 @@ BAD = {
     "an unknown gpu": (("7", "--max-tokens", "8192", "--rollout-gpu", "H21"), "'H21'"),
     "an unknown efficiency": (("7", "--max-tokens", "8192", "--efficiency", "speed=1"), "'speed'"),
     "no number": (("7", "--max-tokens", "8192", "--efficiency", "bandwidth=nan"), "'nan'"),
+    "more than all": (("7", "--max-tokens", "8192", "--efficiency", "bandwidth=1.01"), "bandwidth=1.01"),
     "no name": (("7", "--max-tokens", "8192", "--job", "Math_A"), "'Math_A'"),
     "endless turns": (("7", "--max-tokens", "8192", "--turns", "2", "--turn-seconds", "inf"), "inf"),
     "no room": (("70", "--max-tokens", "8192"), "does not fit 8 H800"),

@@ -113,6 +113,14 @@ def test_compare_sets_dollars_in_proportion(path):
     assert second["solo"] == 1.0
 
 
+def test_traces_of_one_name_are_not_compared(path, tmp_path):
+    (tmp_path / "other").mkdir()
+    write_jobs([row("a")], tmp_path / "other" / path.name)
+    result = call("compare", path, tmp_path / "other" / path.name)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == "2 traces are named few: give each its own file name, and once"
+
+
 def test_dollars_of_different_work_stand_in_no_proportion(tmp_path):
     """One job's memory fits two nodes, not the one that `colocated` gives it."""
     write_jobs([row("a", rollout_host_gib=800.0, training_host_gib=800.0), row("b")], tmp_path / "two.csv")

@@ -77,6 +77,13 @@ def test_a_run_with_several_attempts_or_missing_iterations_is_refused(run):
         compare_with_simulation(finished.cluster, pins, Timeline(intervals=cut))
 
 
+def test_a_run_with_moved_tails_is_refused_by_that_name(run):
+    finished, _, pins, timeline = run
+    tail = msgspec.structs.replace(timeline.intervals[-1], part=1)
+    with pytest.raises(UsageError, match="without moved tails"):
+        compare_with_simulation(finished.cluster, pins, Timeline(intervals=(*timeline.intervals, tail)))
+
+
 def test_a_file_that_does_not_say_where_jobs_were_pinned_is_refused(run, tmp_path):
     finished, recorder, _, _ = run
     lost = Recorder()

@@ -103,7 +103,7 @@ def parse_efficiencies(given: Sequence[str]) -> "Efficiencies":
     import msgspec
 
     from weaverl.config.units import parse_number
-    from weaverl.simulation.estimate_inputs import Efficiencies
+    from weaverl.simulation.estimate_inputs import SHARES, Efficiencies
 
     changed: dict[str, float] = {}
     for text in given:
@@ -114,5 +114,7 @@ def parse_efficiencies(given: Sequence[str]) -> "Efficiencies":
         exact = parse_number(value)
         if exact is None or not 0 < exact <= _MAX_VALUE:
             raise UsageError(f"--efficiency {text}: {value!r} is not a number above zero; give one such as 0.5")
+        if name in SHARES and exact > 1:
+            raise UsageError(f"--efficiency {text}: more than the data sheet gives; give a share of it, such as 0.5")
         changed[name] = float(exact)
     return msgspec.structs.replace(Efficiencies(), **changed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weaverl.cli.outputs import check_writable, emit
-from weaverl.cli.simulate_checks import check_policy, complain_of_different_work, refuse_others
+from weaverl.cli.simulate_checks import check_names, check_policy, complain_of_different_work, refuse_others
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -149,9 +149,11 @@ def compare(
     for name in names:
         check_policy(name)
     setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
+    loaded = [load_trace(name, drift) for name in traces]
+    check_names(loaded)
     outcomes = [
         run_audited(trace, msgspec.structs.replace(setup, policy=policy), audit)
-        for trace in [load_trace(name, drift) for name in traces]
+        for trace in loaded
         for policy in dict.fromkeys((*names, *BASELINES))
     ]
     results = [one for one in outcomes if one.policy in names]

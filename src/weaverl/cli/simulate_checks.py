@@ -10,6 +10,7 @@ from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
     from weaverl.simulation.outcome import Outcome
+    from weaverl.simulation.traces.records import Trace
 
 
 def complain_of_different_work(outcomes: Sequence["Outcome"]) -> None:
@@ -30,6 +31,14 @@ def check_policy(name: str) -> None:
         what = f"regroups running jobs freely, for snapshots of up to {MOST_JOBS} jobs"
         raise UsageError(f"policy optimal {what}, so no trace runs under it: `weaverl reproduce` compares with it")
     Parameters(policy=name)
+
+
+def check_names(traces: Sequence["Trace"]) -> None:
+    """Refuse traces of one name: results are told apart by it."""
+    names = [trace.name for trace in traces]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            raise UsageError(f"{names.count(name)} traces are named {name}: give each its own file name, and once")
 
 
 def refuse_others(context: typer.Context, *allowed: str) -> None:

@@ -65,6 +65,20 @@ class Efficiencies(msgspec.Struct, frozen=True, kw_only=True):
     staging_copies: float = 1.0
 
 
+SHARES = frozenset(
+    (
+        "bandwidth",
+        "decode_flops",
+        "prefill_flops",
+        "training_flops",
+        "log_prob_flops",
+        "usable_memory",
+        "weights_share",
+    )
+)
+"""Efficiencies that are parts of a whole: at most 1."""
+
+
 class Term(msgspec.Struct, frozen=True):
     """One quantity: its value in a unit, and the formula with the numbers that went in."""
 

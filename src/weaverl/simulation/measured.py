@@ -51,7 +51,7 @@ def compare_with_simulation(cluster: Cluster, pins: Mapping[str, Pin], timeline:
     """Simulate a measured run of jobs that ran once each, from their first to their last iteration.
 
     Raises:
-        UsageError: a job has several attempts, or an iteration without both phases.
+        UsageError: a job has several attempts, a rollout in parts, or an iteration without both phases.
     """
     jobs = [measured_job(name, pins, of_job) for name, of_job in _by_job(timeline.intervals).items()]
     grants, seconds = simulate_measured(cluster, sorted(jobs, key=lambda one: one.job.arrival_us))
@@ -89,6 +89,8 @@ def measured_job(name: str, pins: Mapping[str, Pin], intervals: Sequence[Interva
     """A job from the intervals of its only attempt."""
     if len({one.attempt for one in intervals}) != 1:
         raise UsageError(f"job {name} ran several attempts: simulate a run without faults")
+    if any(one.part for one in intervals):
+        raise UsageError(f"job {name} has rollouts whose slots changed as they ran: simulate a run without moved tails")
     rollouts, trainings = (_of_phase(intervals, phase) for phase in (ROLLOUT, TRAINING))
     iterations = list(range(len(rollouts)))
     if any([one.iteration for one in phases] != iterations for phases in (rollouts, trainings)) or not rollouts:
