@@ -77,6 +77,20 @@ def test_figures_of_a_small_demo():
     assert (job["name"], job["slowdown"], job["reward_first"], job["reward_last"]) == ("b", 1.0, 0.25, 0.5)
 
 
+def test_a_prediction_is_compared_with_what_was_measured_without_interference():
+    slowed = timeline(
+        interval("a", "rollout", 0, 0, 9),
+        interval("a", "training", 0, 9, 15),
+        interval("b", "rollout", 0, 9, 16),
+        interval("b", "training", 0, 16, 20),
+        interval("b", "sync", 0, 20, 20),
+    )
+    figures = small_report(woven=slowed).figures()
+    assert (figures.throughput_ratio, figures.interference) == (20 / 20, 26 / 20)
+    assert figures.undisturbed_ratio == 26 / 20
+    assert small_report(woven=timeline()).figures().undisturbed_ratio is None
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -74,6 +74,25 @@ def test_the_demo_page_says_what_was_found():
     assert len(page.ids) == len(set(page.ids))
 
 
+def test_iterations_of_two_digits_are_numbered_as_long_as_they_fit():
+    def labels(length):
+        bodies = [interval("a", "rollout", number, number, number + length) for number in (9, 10)]
+        whole = interval("a", "training", 9, 0, 50)  # 50 s are 828 pixels
+        root = ElementTree.fromstring(run_picture(file_of(*bodies, whole, names=("a",))))
+        return sorted(text.text for text in root.iter(f"{SVG}text") if text.get("class", "").endswith("number"))
+
+    assert labels(0.9) == ["10", "9", "9"]
+    assert labels(0.75) == ["9", "9"]
+
+
+def test_rewards_of_all_jobs_are_on_one_scale():
+    report = example_report()
+    jobs = (report.jobs[0], msgspec.structs.replace(report.jobs[1], rewards_solo=(0, 10), rewards_woven=(0, 10)))
+    page = demo_page(msgspec.structs.replace(report, jobs=jobs))
+    axes = [re.findall(r'text-anchor="end">([\d.]+)<', part) for part in page.split('class="curves"')[1:]]
+    assert axes[0] == axes[1] == ["0", "2", "4", "6", "8", "10"]
+
+
 def test_a_page_needs_nothing_else():
     for page in (demo_page(example_report()), demo_picture(example_report())):
         rest = page.replace('xmlns="http://www.w3.org/2000/svg"', "")

@@ -15,10 +15,14 @@ TOP = 12.0
 BOTTOM = 34.0
 
 
-def reward_curves(name: str, place: int, solo: Sequence[float], woven: Sequence[float]) -> Markup:
-    """Curves of one job by iteration; a value that is not finite leaves a gap. ``place`` gives the colour."""
-    finite = [value for value in (*solo, *woven) if math.isfinite(value)]
-    low, high = _range(finite)
+def reward_curves(
+    name: str, place: int, solo: Sequence[float], woven: Sequence[float], limits: tuple[float, float] | None = None
+) -> Markup:
+    """Curves of one job by iteration; a value that is not finite leaves a gap.
+
+    ``place`` gives the colour, ``limits`` the lowest and highest reward on the axis, by default the curves' own.
+    """
+    low, high = limits or limits_of((*solo, *woven))
     last = max(len(solo), len(woven), 2) - 1
     colour = place % palette.num_colours()
 
@@ -42,8 +46,10 @@ def missing(solo: Sequence[float], woven: Sequence[float]) -> int:
     return sum(not math.isfinite(value) for value in (*solo, *woven))
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values, default=0.0), max(values, default=1.0)
+def limits_of(rewards: Sequence[float]) -> tuple[float, float]:
+    """The lowest and highest reward of an axis that shows all that are finite."""
+    finite = [reward for reward in rewards if math.isfinite(reward)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
     pad = (high - low) * 0.08 or max(abs(low) * 0.1, 0.5)
     return low - pad, high + pad
 

@@ -1,11 +1,14 @@
 """The demo's record: the same jobs alone and woven, and the figures made from it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from weaverl.domain.cluster import Cluster, PoolKind
 from weaverl.domain.timeline import Timeline
 from weaverl.reports.axis import duration
 from weaverl.reports.metrics import (
+    USEFUL,
     JobFigures,
     PoolFigures,
     RunFigures,
@@ -28,13 +31,22 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured: the woven run, and the solo runs one after the other on the same devices."""
+    """What was measured: the woven run, and the solo runs one after the other on the same devices.
+
+    ``interference`` is that of all jobs and phases together, 1 where nothing ran alone.
+    """
 
     throughput_ratio: float | None
+    interference: float
     seconds_solo: float
     usd_solo: float
     pools_solo: tuple[PoolFigures, ...]
     woven: RunFigures
+
+    @property
+    def undisturbed_ratio(self) -> float | None:
+        """The throughput ratio that phases as fast as alone would have given: what a prediction is compared with."""
+        return None if self.throughput_ratio is None else self.throughput_ratio * self.interference
 
     def job(self, name: str) -> JobFigures:
         """Figures of one job in the woven run."""
@@ -66,6 +78,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
         alone = [run_figures(self.cluster, timeline) for timeline in solo]
         return DemoFigures(
             throughput_ratio=throughput_ratio(solo, self.woven),
+            interference=_interference(solo, self.woven),
             seconds_solo=sum(run.seconds for run in alone),
             usd_solo=sum(pool.usd for pool in pools),
             pools_solo=pools,
@@ -92,6 +105,16 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
             "parameters": self.parameters,
             "machine": self.machine,
         }
+
+
+def _interference(solo: Sequence[Timeline], woven: Timeline) -> float:
+    """Seconds in phase bodies woven over solo: the work is the same."""
+    alone = sum(_body_us(timeline) for timeline in solo)
+    return _body_us(woven) / alone if alone else 1.0
+
+
+def _body_us(timeline: Timeline) -> int:
+    return sum(one.ended_at - one.started_at for one in timeline.intervals if one.phase in USEFUL)
 
 
 def bubbles(figures: DemoFigures) -> dict[str, float | None]:

@@ -28,11 +28,13 @@ from weaverl.reports.metrics import makespan, pool_figures, window
 AXIS = 26.0
 GAP = 20.0
 MOST_LABELS = 16
+LABEL_HEIGHT = 12.0
+DIGIT_WIDTH = 6.2
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 SHAPE = (
     "text{font-size:12px}.strong{font-weight:650;font-size:13.5px}.small{font-size:10.5px}"
     ".lane{stroke-width:.6}.grid{stroke-width:1;stroke-dasharray:2 3}.mark{stroke-width:1.2}"
-    ".number{font-weight:600;font-size:11px}.note{font-weight:400}"
+    ".number{font-weight:600;font-size:10px}.note{font-weight:400}"
 )
 
 
@@ -284,18 +286,14 @@ def _bar(interval: Interval, frame: Frame, start: int, first: int, last: int) ->
         )
     )
     label = "load" if loading else str(interval.iteration)
-    if height >= 12 and width > 7.5 * len(label) + 4:
-        parts.append(
-            element(
-                "text",
-                label,
-                class_=f"{'ink' if loading else f't{colour}'} number",
-                x=(begun + ended) / 2,
-                y=y + height / 2 + 4,
-                text_anchor="middle",
-            )
-        )
+    if height >= LABEL_HEIGHT and width > DIGIT_WIDTH * len(label) + 1.2:
+        style = f"{'ink' if loading else f't{colour}'} number"
+        parts.append(_label(label, style, (begun + ended) / 2, y + height / 2))
     return join(parts)
+
+
+def _label(label: str, style: str, x: float, y: float) -> Markup:
+    return element("text", label, class_=style, x=x, y=y + 3.6, text_anchor="middle")
 
 
 def _sync(interval: Interval, frame: Frame, start: int) -> Markup:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from weaverl.domain.timeline import Timeline
 from weaverl.reports import cells
 from weaverl.reports.axis import duration
-from weaverl.reports.curves import missing, reward_curves
+from weaverl.reports.curves import limits_of, missing, reward_curves
 from weaverl.reports.demo import DemoFigures, DemoReport, bubbles, headline
 from weaverl.reports.gantt import gantt_svg, page_gantt
 from weaverl.reports.gantt_frame import GanttRun
 from weaverl.reports.iterations import SECOND
 from weaverl.reports.markup import Markup, element
-from weaverl.reports.metrics import RunFigures, run_figures, window
+from weaverl.reports.metrics import RunFigures, makespan, run_figures, window
 from weaverl.reports.page import change, facts, page, section, table, tile
 from weaverl.reports.timeline_file import TimelineFile
 
@@ -39,6 +39,12 @@ DEFINITIONS = (
         "1 − busy over provisioned device-seconds of a pool. Busy is inside the body of a rollout or training, "
         "overlaps counted once; loading, waiting and switching are not busy. "
         "Every device of the cluster is provisioned throughout.",
+    ),
+    (
+        "Predicted ratio, schedule efficiency",
+        "The throughput ratio that the round model gives for the times of the solo runs, logged before the woven run. "
+        "It knows nothing of interference, so it is compared with the measured ratio times interference. "
+        "Schedule efficiency: the round model's length for the woven run's own times, over the measured length.",
     ),
     ("Dollars", "Devices provisioned × hours × the cluster file's price per GPU-hour."),
     (
@@ -102,12 +108,13 @@ def demo_picture(report: DemoReport) -> str:
 
 def demo_runs(report: DemoReport) -> list[GanttRun]:
     """Solo over woven."""
-    solo = GanttRun(title="Solo", timelines=tuple(job.solo for job in report.jobs))
-    woven = GanttRun(title="Woven", timelines=(report.woven,))
+    alone = tuple(job.solo for job in report.jobs)
+    together = duration(makespan(report.woven))
+    efficiency = f"schedule efficiency {cells.percent(report.schedule_efficiency)}"
     return [
-        GanttRun(title="Solo", timelines=solo.timelines, note=f"one job after the other: {duration(solo.seconds)}"),
+        GanttRun(title="Solo", timelines=alone, note=f"one job after the other: {duration(sum(map(makespan, alone)))}"),
         GanttRun(
-            title="Woven", timelines=woven.timelines, note=f"all jobs on the same devices: {duration(woven.seconds)}"
+            title="Woven", timelines=(report.woven,), note=f"all jobs on the same devices: {together}, {efficiency}"
         ),
     ]
 
@@ -163,7 +170,7 @@ def _demo_tiles(report: DemoReport, figures: DemoFigures) -> Markup:
         tile(
             "Predicted ratio",
             f"{report.predicted_ratio:.2f}x",
-            f"schedule efficiency {cells.percent(report.schedule_efficiency)}",
+            f"{cells.times(figures.undisturbed_ratio)} without interference",
         ),
         tile("Bit for bit equal", equal, "woven, solo, plain script"),
         tile("Dollars", change(cells.usd(figures.usd_solo), cells.usd(woven.usd)), "solo → woven"),
@@ -199,11 +206,13 @@ def _run_tiles(figures: RunFigures) -> Markup:
 
 
 def _rewards(report: DemoReport) -> Markup:
+    """Rewards of every job, on one scale."""
+    limits = limits_of([reward for job in report.jobs for reward in (*job.rewards_solo, *job.rewards_woven)])
     curves = [
         element(
             "figure",
             element("figcaption", element("b", job.name), _curve_note(job.rewards_solo, job.rewards_woven)),
-            reward_curves(job.name, place, job.rewards_solo, job.rewards_woven),
+            reward_curves(job.name, place, job.rewards_solo, job.rewards_woven, limits),
         )
         for place, job in enumerate(report.jobs)
         if job.rewards_solo or job.rewards_woven

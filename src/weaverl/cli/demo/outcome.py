@@ -25,14 +25,13 @@ class DemoOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
         ``predicted_error`` is the measured ratio over the predicted one divided by interference, minus 1.
         """
-        figures = self.report.to_json_dict()
-        measured = self.report.figures().throughput_ratio
-        mean = mean_interference(self.report)
-        error = None if measured is None else measured * mean / self.report.predicted_ratio - 1
+        figures = self.report.figures()
+        measured, undisturbed = figures.throughput_ratio, figures.undisturbed_ratio
+        error = None if undisturbed is None else undisturbed / self.report.predicted_ratio - 1
         limit = None if measured is None else measured / self.model_limit
         return {
-            **figures,
-            "interference_mean": mean,
+            **self.report.to_json_dict(),
+            "interference_mean": figures.interference,
             "predicted_error": error,
             "model_limit": self.model_limit,
             "limit_fraction": limit,
@@ -48,18 +47,6 @@ class DemoOutcome(msgspec.Struct, frozen=True, kw_only=True):
             if (slowdowns[job.name] or 0.0) > job.slo
         ]
         return broken if self.report.bit_equal else [*broken, "the runs did not give the same bits"]
-
-
-def mean_interference(report: DemoReport) -> float:
-    """Seconds in phase bodies woven over solo, all jobs together: the work is the same."""
-    totals = [
-        sum(one.ended_at - one.started_at for one in intervals if one.phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING))
-        for intervals in (
-            report.woven.intervals,
-            [interval for job in report.jobs for interval in job.solo.intervals],
-        )
-    ]
-    return totals[0] / totals[1] if totals[1] else 1.0
 
 
 def measured_durations(timeline: Timeline, *, with_switches: bool) -> list[Durations]:
