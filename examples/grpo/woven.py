@@ -5,6 +5,7 @@ Started by hand it is a plain run in one process: ``python examples/grpo/woven.p
 Where there is a checkpoint directory it goes on from the last finished iteration.
 """
 
+import gc
 from dataclasses import asdict
 from typing import Any
 
@@ -94,3 +95,6 @@ def report_progress(progress: Progress) -> None:
 
 if __name__ == "__main__":
     main()
+    # Python's search for cycles at exit, through all of torch and transformers, is a second of a core on which another
+    # job's phase may be running by now.
+    gc.freeze()
