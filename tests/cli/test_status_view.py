@@ -7,12 +7,24 @@ import pytest
 from rich.console import Console
 
 from weaverl.cli.main import main
-from weaverl.cli.status_view import print_status, whereabouts
+from weaverl.cli.status_view import print_explanation, print_status, whereabouts
 from weaverl.control.status import ClusterStatus, JobStatus, NodeStatus
 from weaverl.domain.commands import Verdict
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState
+from weaverl.reports.tables import PIPED_WIDTH
 from weaverl.version import VERSION
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
 
 
 def job(name: str, **more: object) -> JobStatus:
@@ -88,3 +100,24 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
         main(["--version"])
     assert exit_.value.code == 0
     assert capsys.readouterr().out == f"weaverl {VERSION}\n"
+
+
+def test_an_explanation_is_whole_in_80_columns_and_has_no_frame_when_piped():
+    taken = Verdict(
+        kind="isolate", group="g12", added_usd_per_hour=57.04, predicted_slowdowns={"counting-a": 1.0}, refused=""
+    )
+    slowed = Verdict(
+        kind="scale rollout",
+        group="g1",
+        added_usd_per_hour=14.8,
+        predicted_slowdowns={"a-job-with-a-rather-long-name": 1.62, "counting-a": 1.4},
+        refused="would slow a-job-with-a-rather-long-name to 1.62x, its SLO is 1.50x",
+    )
+    for stream in (Terminal(), io.StringIO()):
+        print_explanation(job("counting-a", verdicts=(slowed, taken)), stream)
+        lines = stream.getvalue().splitlines()
+        assert max(map(len, lines)) <= (80 if stream.isatty() else PIPED_WIDTH)
+        words = " ".join(" ".join(lines).split())
+        for part in ("isolate", "14.80", "57.04", "1.62x", "counting-a 1.00x", "taken"):
+            assert part in words
+    assert lines[-1].split() == ["isolate", "g12", "57.04", "counting-a", "1.00x", "taken"]

@@ -39,8 +39,8 @@ def test_a_job_that_keeps_more_than_a_node_may_hold_is_refused(job_with, cluster
     with pytest.raises(SpecError) as caught:
         check_job_fits(job_with("host_memory: {rollout: 1932735284B, training: 1Mi}"), cluster_with())
     assert str(caught.value) == (
-        "job math-a: keeps 1932735284B (1,932,735,284 bytes) on each rollout node and asks for 1 GPUs, 0 of laptop "
-        "are on nodes with as much, and the largest node has 1932735283B (1,932,735,283 bytes) usable: ask for less "
+        "job math-a: keeps 1.80 GiB (1,932,735,284 bytes) on each rollout node; laptop has 0 GPUs on nodes with as "
+        "much usable, of 1 asked for, and its largest node has 1.80 GiB (1,932,735,283 bytes): ask for less "
         "host_memory.rollout, or add larger nodes"
     )
 
@@ -48,7 +48,7 @@ def test_a_job_that_keeps_more_than_a_node_may_hold_is_refused(job_with, cluster
 def test_only_gpus_on_nodes_with_room_count(job_with, cluster_with):
     cluster = cluster_with(*REMOTE)
     check_job_fits(job_with("gpus: {rollout: 4, training: 1}", "host_memory: {rollout: 4Gi, training: 1Mi}"), cluster)
-    with pytest.raises(SpecError, match="asks for 5 GPUs, 4 of laptop are on nodes with as much"):
+    with pytest.raises(SpecError, match="laptop has 4 GPUs on nodes with as much usable, of 5 asked for"):
         check_job_fits(
             job_with("gpus: {rollout: 5, training: 1}", "host_memory: {rollout: 4Gi, training: 1Mi}"), cluster
         )

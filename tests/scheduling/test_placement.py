@@ -51,8 +51,8 @@ def test_host_memory_is_a_hard_limit_and_the_reason_says_how_much_is_lacking():
     assert ("pack", "needs 180 GiB on t0, 120 GiB free") in kinds(world, "b")
 
 
-@pytest.mark.parametrize("gpus", [(8, 8), (4, 8)])
-def test_a_dozen_refusals_are_told_in_full_and_the_others_counted_by_reason(gpus: tuple[int, int]):
+@pytest.mark.parametrize(("gpus", "asked"), [((8, 8), "8 rollout devices"), ((1, 8), "1 rollout device")])
+def test_a_dozen_refusals_are_told_in_full_and_the_others_counted_by_reason(gpus: tuple[int, int], asked: str):
     world = World(cluster(*(node(f"{pool}{place:02}", host_gib=300) for pool in "rt" for place in range(20))))
     for place in range(20):
         world.submit(job(f"j{place}", 10, 12, slo=1.0, host_gib=(50, 100) if place < 15 else (200, 200)))
@@ -60,7 +60,7 @@ def test_a_dozen_refusals_are_told_in_full_and_the_others_counted_by_reason(gpus
     verdicts = world.scheduler.state.jobs["late"].verdicts
     assert [(v.kind, v.group) for v in verdicts[:12]] == [("pack", f"g{place}") for place in range(1, 13)]
     assert [(v.kind, v.group, v.refused) for v in verdicts[12:]] == [
-        ("isolate", "g21", f"needs {gpus[0]} rollout devices, 0 are to be had"),
+        ("isolate", "g21", f"needs {asked}, 0 to be had"),
         ("pack", "5 more", "too little host memory, or too few devices"),
         ("pack", "3 more", "would slow a job past its SLO"),
     ]

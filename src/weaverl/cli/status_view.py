@@ -8,6 +8,7 @@ from rich.text import Text
 
 from weaverl.control.status import ClusterStatus, JobStatus
 from weaverl.domain.jobs import JobState
+from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
 
 _STYLES = {
@@ -64,14 +65,19 @@ def print_explanation(job: JobStatus, stream: TextIO) -> None:
     if not job.verdicts:
         console.print("it has not been looked at yet")
         return
-    table = Table(title="placements in the order they were looked at", title_justify="left")
-    for title in ("placement", "group", "adds $/hour", "predicted slowdowns", "verdict"):
-        table.add_column(title)
-    for verdict in job.verdicts:
-        slowdowns = ", ".join(f"{name} {value:.2f}x" for name, value in verdict.predicted_slowdowns.items())
-        taken = verdict.refused or "taken"
-        table.add_row(verdict.kind, verdict.group, f"{verdict.added_usd_per_hour:.2f}", slowdowns, taken)
-    console.print(table)
+    console.print("looked at, in this order:")
+    heads = ("placement", "group", "adds $/hour", "predicted slowdowns", "verdict")
+    rows = [
+        (
+            verdict.kind,
+            verdict.group,
+            f"{verdict.added_usd_per_hour:.2f}",
+            ", ".join(f"{name} {value:.2f}x" for name, value in verdict.predicted_slowdowns.items()),
+            verdict.refused or "taken",
+        )
+        for verdict in job.verdicts
+    ]
+    console.print(sheet(heads, rows, console, words=heads[3:]), crop=False)
 
 
 def _cells(job: JobStatus) -> tuple[str | Text, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 
 from weaverl.config.cluster_file import THIS_HOST
 from weaverl.config.cpu_sets import format_cpus
-from weaverl.config.units import format_bytes
 from weaverl.domain.cluster import Cluster, Node, PoolKind, usable_host_bytes
 from weaverl.domain.jobs import JobSpec, Placement
+from weaverl.domain.units import GIB
 from weaverl.errors import SpecError
 
 
@@ -80,8 +80,8 @@ def _check_host_memory(job: JobSpec, cluster: Cluster, pool: PoolKind) -> None:
     if roomy < _gpus(job, pool):
         largest = max(usable_host_bytes(cluster, node) for node in nodes)
         problem = (
-            f"keeps {_exactly(asked)} on each {pool} node and asks for {_gpus(job, pool)} GPUs, {roomy} of "
-            f"{cluster.name} are on nodes with as much, and the largest node has {_exactly(largest)} usable"
+            f"keeps {_exactly(asked)} on each {pool} node; {cluster.name} has {roomy} GPUs on nodes with as much "
+            f"usable, of {_gpus(job, pool)} asked for, and its largest node has {_exactly(largest)}"
         )
         raise SpecError(f"job {job.name}: {problem}: ask for less host_memory.{pool}, or add larger nodes")
 
@@ -136,4 +136,4 @@ def _host_bytes(job: JobSpec, pool: PoolKind) -> int:
 
 
 def _exactly(size: int) -> str:
-    return f"{format_bytes(size)} ({size:,} bytes)"
+    return f"{size / GIB:,.2f} GiB ({size:,} bytes)"

@@ -24,7 +24,8 @@ def sheet(
     for place, head in enumerate(heads):
         cells = [row[place].plain for row in found]
         wanted = _longest_word(head) if head in folded else max([_longest_word(head), *map(len, cells)])
-        table.add_column(Text(head), justify="left" if head in folded else "right", overflow="fold", min_width=wanted)
+        left = place == 0 or head in folded
+        table.add_column(Text(head), justify="left" if left else "right", overflow="fold", min_width=wanted)
     for row in found:
         table.add_row(*row)
     return table

@@ -187,7 +187,8 @@ def _least_loaded(state: ClusterState, nodes: list[Node], demand: Demand, loads:
 
 
 def _too_few(demand: Demand, num_devices: int) -> str:
-    return f"needs {demand.num_gpus} {demand.pool} devices, {num_devices} are to be had"
+    devices = "device" if demand.num_gpus == 1 else "devices"
+    return f"needs {demand.num_gpus} {demand.pool} {devices}, {num_devices} to be had"
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
