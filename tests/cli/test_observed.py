@@ -84,6 +84,9 @@ def test_a_report_of_a_folder_is_a_page_and_a_profile(tmp_path, capsys):
     report(tmp_path, page)
     printed = capsys.readouterr().out
     assert "math" in page.read_text()
+    for text in (page.read_text().replace("<dt>Dollars</dt>", ""), printed):
+        assert "inf" not in text.replace("interference", "") and "$" not in text
+        assert ">SLO<" not in text and "Dollars" not in text and " SLO " not in printed
     assert "# for the job file of math\nprofile:\n  rollout_max: 5s" in printed
     assert "# half ran no iteration with both a rollout and a training phase: no profile" in printed
 

@@ -93,6 +93,7 @@ def test_the_defaults_are_no_switch_cost_nine_tenths_and_the_first_devices(clust
         ("  - r1", "nodes[2]: expected the keys name, pool, host"),
         ("  - {name: r1, pool: rollout, devices: 0}", "nodes[2].devices: must be at least 1, got '0': raise it"),
         ("  - {name: r1, pool: rollout}", "nodes[2]: the key 'devices' is missing: add it"),
+        ("usable_host_memory: -1", "usable_host_memory: must be above 0, got '-1': raise it"),
         ("usable_host_memory: 0", "usable_host_memory: must be above 0, got '0': raise it"),
         ("usable_host_memory: 1e-999", "usable_host_memory: must be above 0, got '1e-999': raise it"),
         ("usable_host_memory: 1.1", "usable_host_memory: must be at most 1, got '1.1': lower it"),

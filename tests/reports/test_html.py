@@ -182,6 +182,15 @@ def test_a_demo_without_a_woven_run_or_rewards_is_drawn():
         ElementTree.fromstring(demo_picture(report_now))
 
 
+def test_a_page_defines_the_figures_that_it_shows():
+    one = Page(run_page(file_of(interval("a", "rollout", 0, 0, 1), names=("a",)))).text
+    both = Page(demo_page(example_report())).text
+    assert "1 interval of 1 job on" in one
+    for word in ("Throughput ratio", "Predicted ratio, schedule efficiency", "Interference"):
+        assert word in both and word not in one
+    assert "Slowdown" in one and "Slowdown" in both
+
+
 def test_a_torn_tail_is_reported_on_the_page():
     assert "its 17 bytes were skipped" in Page(run_page(file_of(torn_bytes=17))).text
 

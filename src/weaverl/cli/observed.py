@@ -1,5 +1,6 @@
 """What observe mode wrote: read as a timeline, and summed up as the profile that a job file wants."""
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,8 @@ _MICROSECOND = 1_000_000
 def observed_timeline(directory: Path) -> TimelineFile:
     """Phases of observe mode, each job on one stand-in node a pool, with a device for each rank.
 
+    Nothing was promised and nothing has a price: the SLO is infinite and dollars are 0, and reports leave both out.
+
     A job that was run several times has as many attempts. Half a line at the end of a file, of a process that died
     while it wrote, is skipped and counted.
 
@@ -35,8 +38,8 @@ def observed_timeline(directory: Path) -> TimelineFile:
     jobs = list(dict.fromkeys(phase.job for phase in phases))
     cluster = Cluster(
         name="observed",
-        rollout=Pool(kind=PoolKind.ROLLOUT, gpu="rollout", usd_per_gpu_hour=0.0),
-        training=Pool(kind=PoolKind.TRAINING, gpu="training", usd_per_gpu_hour=0.0),
+        rollout=Pool(kind=PoolKind.ROLLOUT, gpu="device", usd_per_gpu_hour=0.0),
+        training=Pool(kind=PoolKind.TRAINING, gpu="device", usd_per_gpu_hour=0.0),
         nodes=tuple(_stand_in(job, pool, phases) for job in jobs for pool in PoolKind),
     )
     header = TimelineHeader(cluster=cluster, jobs=tuple(_observed_job(job) for job in jobs))
@@ -212,6 +215,5 @@ def _stand_in(job: str, pool: PoolKind, phases: list[ObservedPhase]) -> Node:
 
 
 def _observed_job(name: str) -> TimelineJob:
-    return TimelineJob(
-        name=name, slo=1.0, rollout_gpus=1, training_gpus=1, host_memory=HostMemory(rollout_bytes=0, training_bytes=0)
-    )
+    nothing = HostMemory(rollout_bytes=0, training_bytes=0)
+    return TimelineJob(name=name, slo=math.inf, rollout_gpus=1, training_gpus=1, host_memory=nothing)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from weaverl.control.status import ClusterStatus, JobStatus
 from weaverl.domain.jobs import JobState
+from weaverl.reports.cells import counted
 from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
 
@@ -29,7 +30,7 @@ def print_status(status: ClusterStatus, console: Console) -> None:
         nodes.add_row(node.name, node.pool, node.state, node.group or "", node.doing, memory)
     console.print(nodes)
     older = f", {status.num_older_jobs} that ended earlier are not shown" if status.num_older_jobs else ""
-    console.print(f"\n{len(status.jobs)} jobs{older}", highlight=False)
+    console.print(f"\n{counted(len(status.jobs), 'job')}{older}", highlight=False)
     jobs = _table("job", "state", "group", "done", "slow/SLO", "doing")
     for job in status.jobs:
         jobs.add_row(*_cells(job))

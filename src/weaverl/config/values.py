@@ -124,9 +124,10 @@ def number(*, at_least: float, at_most: float = MAX_NUMBER, or_equal: bool = Tru
     """A finite number between two bounds; the lower is not itself allowed unless ``or_equal``."""
 
     def convert(node: Node) -> float:
-        given = float(_number(node, at_least, at_most))
+        bound = "at least" if or_equal else "above"
+        given = float(_number(node, at_least, at_most, bound))
         if given == at_least and not or_equal:
-            raise node.place.refuse(f"must be above {at_least:,}, got {describe(node)}: raise it")
+            raise _too_low(node, at_least, bound)
         return given
 
     return convert
@@ -151,7 +152,7 @@ def list_of(node: Node, convert: Convert[T]) -> tuple[T, ...]:
     return tuple(convert(item) for item in node.items)
 
 
-def _number(node: Node, at_least: float, at_most: float) -> Fraction:
+def _number(node: Node, at_least: float, at_most: float, bound: str = "at least") -> Fraction:
     scalar = _scalar(node, "a number")
     exact = parse_number(scalar.text)
     if exact is None:
@@ -160,10 +161,14 @@ def _number(node: Node, at_least: float, at_most: float) -> Fraction:
     if not scalar.plain:
         raise node.place.refuse(f"expected a number, got the text {show(scalar.text)}: write it without quotes")
     if exact < at_least:
-        raise node.place.refuse(f"must be at least {at_least:,}, got {show(scalar.text)}: raise it")
+        raise _too_low(node, at_least, bound)
     if exact > at_most:
         raise node.place.refuse(f"must be at most {at_most:,}, got {show(scalar.text)}: lower it")
     return exact
+
+
+def _too_low(node: Node, at_least: float, bound: str) -> SpecError:
+    return node.place.refuse(f"must be {bound} {at_least:,}, got {describe(node)}: raise it")
 
 
 def _quantity(parse: Callable[[str], T], what: str) -> Convert[T]:

@@ -1,5 +1,6 @@
 """The cells of the jobs and pools tables, the same on the page and in the terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from weaverl.reports.axis import duration
@@ -51,7 +52,7 @@ def pool_rows(runs: Mapping[str, Sequence[PoolFigures]]) -> tuple[Row, ...]:
             f"{pool.busy_seconds:,.1f} s",
             f"{pool.provisioned_seconds:,.1f} s",
             percent(pool.bubble),
-            usd(pool.usd),
+            usd(pool.usd) if pool.usd else NOTHING,
         )
         for run, pools in runs.items()
         for pool in pools
@@ -69,9 +70,14 @@ def over_slo(job: JobFigures, slo: float | None) -> bool:
     return slo is not None and job.slowdown is not None and job.slowdown > slo
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 job``, ``1,200 jobs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def times(value: float | None) -> str:
-    """A ratio as ``1.04x``."""
-    return NOTHING if value is None else f"{value:.2f}x"
+    """A ratio as ``1.04x``; nothing where there is none or no bound."""
+    return NOTHING if value is None or math.isinf(value) else f"{value:.2f}x"
 
 
 def percent(value: float | None) -> str:

@@ -17,12 +17,27 @@ from weaverl.reports.timeline_file import TimelineFile
 
 MOST_READABLE = 400
 CLOSER = 90
-DEFINITIONS = (
+COMPARED = (
     (
         "Throughput ratio",
         "Seconds of the solo runs one after the other, over seconds of the woven run, on the same devices. "
         "A run lasts from its first grant to the end of its last phase.",
     ),
+    (
+        "Predicted ratio, schedule efficiency",
+        "The throughput ratio that the round model gives for the times of the solo runs, logged before the woven run. "
+        "It knows nothing of interference, so it is compared with the measured ratio times interference. "
+        "Schedule efficiency: the round model's length for the woven run's own times, over the measured length.",
+    ),
+    (
+        "Interference",
+        "Seconds per token or sample (per iteration where neither is reported) inside a phase, woven over solo. "
+        "It is never hidden in the solo time.",
+    ),
+)
+"""Figures of a woven run beside its solo runs."""
+
+MEASURED = (
     (
         "Slowdown",
         "Wall time of a job's iterations, with waits and switches, over the solo time of the same iterations: "
@@ -30,21 +45,10 @@ DEFINITIONS = (
         "else in an iteration. Worst 20 is the worst of 20 iterations in a row.",
     ),
     (
-        "Interference",
-        "Seconds per token or sample (per iteration where neither is reported) inside a phase, woven over solo. "
-        "It is never hidden in the solo time.",
-    ),
-    (
         "Bubble",
         "1 − busy over provisioned device-seconds of a pool. Busy is inside the body of a rollout or training, "
         "overlaps counted once; loading, waiting and switching are not busy. "
         "Every device of the cluster is provisioned throughout.",
-    ),
-    (
-        "Predicted ratio, schedule efficiency",
-        "The throughput ratio that the round model gives for the times of the solo runs, logged before the woven run. "
-        "It knows nothing of interference, so it is compared with the measured ratio times interference. "
-        "Schedule efficiency: the round model's length for the woven run's own times, over the measured length.",
     ),
     ("Dollars", "Devices provisioned × hours × the cluster file's price per GPU-hour."),
     (
@@ -53,6 +57,7 @@ DEFINITIONS = (
         "permits that went to another job than the slot's last one.",
     ),
 )
+"""Figures of any run."""
 
 
 def demo_page(report: DemoReport) -> str:
@@ -75,7 +80,7 @@ def demo_page(report: DemoReport) -> str:
         _rewards(report),
         section("Jobs, woven", table(cells.JOB_COLUMNS, jobs), scroll=True),
         section("Pools", table(cells.POOL_COLUMNS, [(row, False) for row in pools], "pools"), scroll=True),
-        _definitions(),
+        _definitions(COMPARED + MEASURED),
         facts({"Parameters": report.parameters, "Machine": report.machine}),
     )
 
@@ -97,7 +102,7 @@ def run_page(file: TimelineFile, title: str = "Timeline") -> str:
         _closer(file, names),
         section("Jobs", table(cells.JOB_COLUMNS, jobs), scroll=True),
         section("Pools", table(cells.POOL_COLUMNS, [(row, False) for row in pools], "pools"), scroll=True),
-        _definitions(),
+        _definitions(MEASURED),
     )
 
 
@@ -145,9 +150,8 @@ def _lead(report: DemoReport) -> str:
 
 
 def _run_lead(file: TimelineFile, figures: RunFigures) -> str:
-    lead = (
-        f"{len(file.timeline.intervals):,} intervals of {len(figures.jobs)} jobs on cluster {file.header.cluster.name}."
-    )
+    intervals = cells.counted(len(file.timeline.intervals), "interval")
+    lead = f"{intervals} of {cells.counted(len(figures.jobs), 'job')} on cluster {file.header.cluster.name}."
     if file.header.partial:
         lead += " The beginning is missing: the cluster's log keeps recent history only. Figures are of what is here."
     if file.torn_bytes:
@@ -198,7 +202,7 @@ def _run_tiles(figures: RunFigures) -> Markup:
             tile(f"{pool.pool.capitalize()} bubble", cells.percent(pool.bubble), f"{pool.num_devices} × {pool.gpu}")
             for pool in figures.pools
         ),
-        tile("Dollars", cells.usd(figures.usd), "devices provisioned"),
+        *([tile("Dollars", cells.usd(figures.usd), "devices provisioned")] if figures.usd else []),
         tile("State moved", cells.gib(figures.moved_gib), f"{figures.handovers} hand-overs"),
         tile("Weights synced", cells.mib(figures.sync_mib), "training → rollout"),
         class_="tiles six",
@@ -229,6 +233,6 @@ def _curve_note(solo: Sequence[float], woven: Sequence[float]) -> Markup:
     return element("span", note, class_="muted")
 
 
-def _definitions() -> Markup:
-    words = [element("div", element("dt", word), element("dd", meaning)) for word, meaning in DEFINITIONS]
+def _definitions(definitions: Sequence[tuple[str, str]]) -> Markup:
+    words = [element("div", element("dt", word), element("dd", meaning)) for word, meaning in definitions]
     return section("How each figure is defined", element("dl", *words, class_="words"))

@@ -55,7 +55,7 @@ def print_run(figures: RunFigures, slos: Mapping[str, float], console: Console) 
     """Key figures and tables of one run."""
     facts = (
         ("length", duration(figures.seconds)),
-        ("dollars", cells.usd(figures.usd)),
+        *([("dollars", cells.usd(figures.usd))] if figures.usd else []),
         ("hand-overs", str(figures.handovers)),
         ("moved, synced", f"{cells.gib(figures.moved_gib)}, {cells.mib(figures.sync_mib)}"),
     )
