@@ -3,7 +3,11 @@
 import msgspec
 import pytest
 
+from reports.example import cluster
+from reports.hand import interval
 from simulation.small import row, trace
+from weaverl.domain.cluster import Slot
+from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.timeline import Timeline
 from weaverl.errors import UsageError
@@ -45,6 +49,23 @@ def test_the_same_times_give_the_same_order_and_the_same_end(run):
     found = compare_with_simulation(finished.cluster, pins, timeline)
     assert found.order and all(found.order.values())
     assert found.deviation == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_job_that_asked_while_another_ones_cold_start_held_the_slot_has_its_turn_behind_it():
+    intervals = [
+        interval("a", "rollout", 0, 1, 3),
+        interval("b", "rollout", 0, 3, 5, requested=0.5),
+        interval("a", "training", 0, 3, 5),
+        interval("b", "training", 0, 5, 7),
+        interval("a", "rollout", 1, 5, 7),
+        interval("b", "rollout", 1, 7, 9),
+        interval("a", "training", 1, 7, 9),
+        interval("b", "training", 1, 9, 11),
+    ]
+    pin = Pin(rollout=(Slot("r0", 0),), training=(Slot("t0", 0),))
+    found = compare_with_simulation(cluster(1), {"a": pin, "b": pin}, Timeline(intervals=tuple(intervals)))
+    assert found.order == {"r0": True, "t0": True}
+    assert (found.measured_seconds, found.simulated_seconds) == (10.0, 10.0)
 
 
 def test_other_times_are_noticed(run):

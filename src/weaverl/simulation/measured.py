@@ -6,10 +6,11 @@ same order and the run takes as long.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node
+from weaverl.domain.cluster import Cluster, Node, Slot
 from weaverl.domain.commands import AcceptJob, AdmitJob, AnyCommand, GrantPermit, StartRank
 from weaverl.domain.events import AnyEvent, JobSubmitted, ProcessExited, RankId
 from weaverl.domain.groups import Group, Pin
@@ -50,11 +51,16 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare_with_simulation(cluster: Cluster, pins: Mapping[str, Pin], timeline: Timeline) -> Comparison:
     """Simulate a measured run of jobs that ran once each, from their first to their last iteration.
 
+    ``pins`` are in the order in which the jobs were submitted.
+
     Raises:
         UsageError: a job has several attempts, a rollout in parts, or an iteration without both phases.
     """
-    jobs = [measured_job(name, pins, of_job) for name, of_job in _by_job(timeline.intervals).items()]
-    grants, seconds = simulate_measured(cluster, sorted(jobs, key=lambda one: one.job.arrival_us))
+    by_job = _by_job(timeline.intervals)
+    arrivals = _arrivals({name: by_job[name] for name in pins if name in by_job})
+    opened = _opened(timeline.intervals)
+    jobs = [measured_job(name, pins[name], by_job[name], arrival, opened) for name, arrival in arrivals.items()]
+    grants, seconds = simulate_measured(cluster, jobs)
     measured = _grants_of(timeline.intervals)
     work = [one for one in timeline.intervals if one.phase is not PhaseKind.LOADING]
     first, last = min(one.granted_at for one in work), max(one.ended_at for one in work)
@@ -85,8 +91,14 @@ def simulate_measured(cluster: Cluster, jobs: Sequence[MeasuredJob]) -> tuple[di
     return order.grants, (order.last_end - order.first) / 1e6
 
 
-def measured_job(name: str, pins: Mapping[str, Pin], intervals: Sequence[Interval]) -> MeasuredJob:
-    """A job from the intervals of its only attempt."""
+def measured_job(
+    name: str, pin: Pin, intervals: Sequence[Interval], arrival_us: int, opened: Mapping[Slot, int]
+) -> MeasuredJob:
+    """A job from its arrival and the intervals of its only attempt.
+
+    Cold starts hold slots too, and the simulated world has them hold none: the first rollout is asked for when its
+    slots were ``opened`` for rollouts, if it was asked for before that.
+    """
     if len({one.attempt for one in intervals}) != 1:
         raise UsageError(f"job {name} ran several attempts: simulate a run without faults")
     if any(one.part for one in intervals):
@@ -106,13 +118,28 @@ def measured_job(name: str, pins: Mapping[str, Pin], intervals: Sequence[Interva
         ],
         held_us={ROLLOUT: [_overhead(one) for one in rollouts], TRAINING: [_overhead(one) for one in trainings]},
     )
-    arrival = min(one.requested_at for one in intervals)
-    job = SimulatedJob(
-        spec=_spec(name, pins[name], work),
-        arrival_us=arrival,
-        cold_start_us=rollouts[0].requested_at - arrival,
-    )
-    return MeasuredJob(job, pins[name], work)
+    first_request = max(rollouts[0].requested_at, min(opened[slot] for slot in rollouts[0].slots))
+    job = SimulatedJob(spec=_spec(name, pin, work), arrival_us=arrival_us, cold_start_us=first_request - arrival_us)
+    return MeasuredJob(job, pin, work)
+
+
+def _opened(intervals: Iterable[Interval]) -> dict[Slot, int]:
+    """When each slot was first granted to a rollout."""
+    opened: dict[Slot, int] = {}
+    for one in intervals:
+        if one.phase is ROLLOUT:
+            opened |= {slot: min(one.granted_at, opened.get(slot, one.granted_at)) for slot in one.slots}
+    return opened
+
+
+def _arrivals(by_job: Mapping[str, Sequence[Interval]]) -> dict[str, int]:
+    """The latest moments at which the jobs, in the order of their submission, can have arrived.
+
+    A job was there before its first request, and before any job that was submitted after it.
+    """
+    first_requests = [min(one.requested_at for one in intervals) for intervals in by_job.values()]
+    latest = list(accumulate(reversed(first_requests), min))
+    return dict(zip(by_job, reversed(latest), strict=True))
 
 
 def _overhead(one: Interval) -> int:
