@@ -10,7 +10,7 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
 from weaverl.scheduling import placement
-from weaverl.scheduling.admission import Candidate, Decision
+from weaverl.scheduling.admission import Candidate, Decision, Judgement, verdict_on
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies import solo, weave_paper
 from weaverl.scheduling.state import ClusterState
@@ -42,7 +42,8 @@ def all_in_one(state: ClusterState, spec: JobSpec) -> Decision:
     if any(free[node] < needs for pool, needs in sides for node in pin.nodes(pool)):
         return Decision(chosen=None, verdicts=())
     grown = Group(group.name, group.rollout_nodes, group.training_nodes, (*group.members, spec.name))
-    return Decision(chosen=Candidate(kind="pack", group=grown, added_usd_per_hour=0.0, pin=pin), verdicts=())
+    candidate = Candidate(kind="pack", group=grown, added_usd_per_hour=0.0, pin=pin)
+    return Decision(chosen=candidate, verdicts=(verdict_on(candidate, Judgement()),))
 
 
 published = with_slack(weave_paper.choose)

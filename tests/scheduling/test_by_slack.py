@@ -73,6 +73,10 @@ def ends(rotation: Rotation, state: ClusterState, name: str, at: int) -> list[st
 def decided(rotation: Rotation, state: ClusterState) -> list[str]:
     granted = []
     for command in decide(rotation, state):
+        if isinstance(command, SetTimer):
+            _, _, late, since = command.name.split("/")
+            rotation.front_watched(late, int(since))
+            continue
         assert isinstance(command, GrantPermit)
         state.tokens = command.token.counter
         rotation.granted(command, state.now)
@@ -118,6 +122,70 @@ def test_a_job_whose_promise_leaves_it_little_room_goes_before_others_that_waite
     assert ends(rotation, state, "a", at + 2) == ["c"], "it has used 420 s of the 400 s that its work allows"
 
 
+def make_late(state: ClusterState, name: str, at: int) -> None:
+    """It has used twice the time that its finished work allows."""
+    state.jobs[name].progress = Progress(iterations=10, solo_us=200 * SECOND, since=at - 800 * SECOND)
+
+
+def one_late(at: int) -> tuple[Rotation, ClusterState]:
+    """A late job is in its rollout, the other would train; both share the training node."""
+    rotation, state = table(late=(0,), other=(1,))
+    asks(rotation, state, "late", at - 1, TRAINING)
+    ends(rotation, state, "late", at - 1)
+    make_late(state, "late", at)
+    assert asks(rotation, state, "late", at) == ["late"]
+    assert asks(rotation, state, "other", at) == ["other"]
+    return rotation, state
+
+
+def test_slots_are_kept_free_for_a_late_job_that_will_soon_ask_for_them():
+    at = 1000 * SECOND
+    rotation, state = one_late(at)
+    ends(rotation, state, "other", at + 7 * SECOND)
+    assert asks(rotation, state, "other", at + 7 * SECOND, TRAINING) == [], "3 s are less than half of its 10"
+    state.jobs["late"].progress.part_us = 10 * SECOND
+    assert ends(rotation, state, "late", at + 10 * SECOND) == [], "it asks at once"
+    assert asks(rotation, state, "late", at + 10 * SECOND, TRAINING) == ["late"]
+    state.jobs["late"].progress.part_us = 0
+    assert ends(rotation, state, "late", at + 20 * SECOND) == ["other"]
+
+
+def test_slots_are_not_kept_for_long_nor_for_a_job_that_is_not_late_nor_from_one_that_is():
+    at = 1000 * SECOND
+    rotation, state = one_late(at)
+    ends(rotation, state, "other", at + 4 * SECOND)
+    assert asks(rotation, state, "other", at + 4 * SECOND, TRAINING) == ["other"], "6 s are more than half of its 10"
+    for change in ("late is not late", "other is late too"):
+        rotation, state = one_late(at)
+        if change == "late is not late":
+            state.jobs["late"].progress = Progress(iterations=10, solo_us=200 * SECOND, since=at - 10 * SECOND)
+        else:
+            make_late(state, "other", at)
+        ends(rotation, state, "other", at + 7 * SECOND)
+        assert asks(rotation, state, "other", at + 7 * SECOND, TRAINING) == ["other"], change
+
+
+def test_a_late_job_that_does_not_ask_is_waited_for_no_longer_than_the_patience():
+    at = 1000 * SECOND
+    rotation, state = one_late(at)
+    ends(rotation, state, "other", at + 7 * SECOND)
+    state.now = at + 7 * SECOND
+    rotation.request(
+        PermitRequested(
+            job="other", attempt=1, role="training", phase=TRAINING, pool=PoolKind.TRAINING, iteration=0, at=state.now
+        )
+    )
+    (timer,) = decide(rotation, state)
+    assert isinstance(timer, SetTimer)
+    assert timer.at == at + 10 * SECOND + state.parameters.turn_patience_us, "after the end of its rollout"
+    _, _, name, since = timer.name.split("/")
+    rotation.front_watched(name, int(since))
+    assert list(decide(rotation, state)) == [], "it is watched once"
+    state.now = timer.at
+    rotation.pass_turn(name, int(since))
+    assert decided(rotation, state) == ["other"]
+
+
 def test_a_request_is_passed_so_often_and_then_goes_first():
     rotation, state = table(calm=(0,), hurried=(0,), third=(0,))
     at = 1000 * SECOND
@@ -145,7 +213,7 @@ def test_a_tail_is_moved_for_the_next_in_order_and_what_it_keeps_is_given_later(
     rotation.tail_reached(TailReached(rank=rank, token=grant.token, iteration=0, keep=keep, at=4))
     (move,) = decide(rotation, state)
     assert isinstance(move, MoveTail) and move.keep == keep
-    rotation.moving(move)
+    rotation.moving(move, 4)
     rotation.tail_moved(TailMoved(rank=rank, token=grant.token, at=5))
     (partial,) = decide(rotation, state)
     assert isinstance(partial, GrantPermit)
@@ -159,7 +227,7 @@ def one_of_each_size() -> World:
     return world
 
 
-def test_no_timer_watches_anybody_in_a_group_by_slack():
+def test_no_timer_watches_anybody_while_nobody_is_late():
     world = one_of_each_size()
     world.run()
     timers = {

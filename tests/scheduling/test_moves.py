@@ -4,13 +4,13 @@ from collections import Counter
 
 import msgspec
 import pytest
-from builders import World, check_invariants, cluster, job, node
+from builders import SECOND, World, check_invariants, cluster, job, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lifecycle import image, play
 
 from weaverl.channel.wire import decode_fact, encode_fact
-from weaverl.domain.cluster import Node
+from weaverl.domain.cluster import Node, Slot
 from weaverl.domain.commands import AdmitJob, AnyCommand, DropMove, KillJob, PlanMove, RefusePlan
 from weaverl.domain.events import (
     CheckpointWritten,
@@ -20,14 +20,16 @@ from weaverl.domain.events import (
     PlanProposed,
 )
 from weaverl.domain.facts import SCHEMA, Fact
-from weaverl.domain.groups import Move
+from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
-from weaverl.scheduling.replanning import propose
+from weaverl.scheduling.admission import Candidate
+from weaverl.scheduling.replanning import candidate_of, propose, remaining_spec, without_record
 from weaverl.scheduling.scheduler import Scheduler
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.state import Parameters, Progress
 
 AT_ONCE = Parameters(policy="weave", least_stay_us=0, least_saving_usd=0.0)
 NODES = (node("r0"), node("r1"), node("t0"), node("t1"))
+THREE = (*NODES, node("r2"), node("t2"))
 LARGE, SMALL = (900, 900), (100, 100)
 """Host memory in GiB: a node holds one large job beside small ones."""
 
@@ -266,6 +268,65 @@ def test_a_cold_start_that_would_break_the_promise_of_the_whole_life_is_not_prop
     assert propose(world.scheduler.state) is None
 
 
+def two_in_one_group(parameters: Parameters) -> World:
+    """Together they train all the time, so that each is slowed to 1.2x; there are free nodes."""
+    world = World(cluster(*THREE), iterations=8, parameters=parameters)
+    for name in "ab":
+        world.submit(saving(name, rollout=10, training=15))
+    world.register_all()
+    while min(record.iterations_done for record in world.scheduler.state.jobs.values()) < 2:
+        world.deliver()
+    assert len(world.scheduler.state.groups) == 1
+    return world
+
+
+def leave_room(world: World, name: str, slowdown: float) -> None:
+    """It has taken so long that its promise leaves it this slowdown for the rest."""
+    state = world.scheduler.state
+    record = state.jobs[name]
+    done, left = record.iterations_done * 25 * SECOND, (8 - record.iterations_done) * 25 * SECOND
+    elapsed = record.spec.slo * (done + left) - slowdown * left
+    record.progress = Progress(record.iterations_done, done, since=state.now - round(elapsed))
+
+
+@pytest.mark.parametrize("parameters", [AT_ONCE, Parameters(policy="weave", max_moves_per_job=1)])
+def test_a_promise_in_danger_is_saved_by_a_move_whatever_it_costs(parameters: Parameters):
+    world = two_in_one_group(parameters)
+    assert propose(world.scheduler.state, ()) is None
+    leave_room(world, "a", 1.1)
+    world.scheduler.state.jobs["b"].moves = 3
+    proposed = propose(world.scheduler.state, ())
+    assert proposed is not None
+    (move,) = proposed.moves
+    assert move.rescues == "a"
+    assert set(move.pin.training).isdisjoint(world.scheduler.state.jobs["b"].pin.training)
+    assert move.saving_usd < 0.0
+    world.send(proposed)
+    world.run()
+    assert world.scheduler.state.jobs[move.job].moves == 1 + 3 * (move.job == "b")
+    assert {record.state for record in world.scheduler.state.jobs.values()} == {JobState.FINISHED}
+
+
+def test_nobody_is_moved_for_a_promise_that_cannot_be_kept_or_where_nobody_is_to_be_moved():
+    world = two_in_one_group(AT_ONCE)
+    leave_room(world, "a", 0.9)
+    assert propose(world.scheduler.state, ()) is None
+    world = two_in_one_group(msgspec.structs.replace(AT_ONCE, max_moves_per_job=0))
+    leave_room(world, "a", 1.1)
+    assert propose(world.scheduler.state, ()) is None
+
+
+def test_a_group_that_a_move_opens_takes_turns_by_slack():
+    world = apart(nodes=THREE)
+    state = world.scheduler.state
+    record = state.jobs["a"]
+    slots = tuple(tuple(Slot(name, device) for device in range(8)) for name in ("r2", "t2"))
+    move = Move(job="a", attempt=1, group="", pin=Pin(*slots))
+    candidate = candidate_of(without_record(state, record), remaining_spec(record), move)
+    assert isinstance(candidate, Candidate)
+    assert candidate.group.by_slack
+
+
 def test_a_plan_names_its_placement_and_is_stale_after_the_next_arrival():
     world = apart()
     while world.scheduler.state.jobs["a"].iterations_done < 1:
@@ -282,7 +343,6 @@ steps = st.lists(
     ),
     max_size=60,
 )
-THREE = (*NODES, node("r2"), node("t2"))
 
 
 def play_with_plans(world: World, given_steps: list[tuple[str, int]]) -> int:

@@ -166,7 +166,9 @@ def test_time_for_want_of_slots_is_no_solo_time():
     )
     clock.at(21, other)
     jobs = world.scheduler.state.jobs
-    assert seconds(jobs["a"].progress.part_us) == 14, "in its tail a rollout loses nothing by having few slots"
+    assert seconds(jobs["a"].progress.part_us) == pytest.approx(8 + 5 / 1.05), (
+        "a move of 1 s, and 5 % more for the rest"
+    )
     assert seconds(jobs["b"].progress.part_us) == 10, "for 4 s it had 6 of 8 slots"
 
 
@@ -184,7 +186,10 @@ def test_a_colocated_rollout_counts_as_on_its_own_gpus():
 )
 def test_room_is_what_the_promise_leaves_for_the_work_ahead(part: float, elapsed: float, left: float):
     given = [round(value * SECOND) for value in (100, part, 600, elapsed)]
-    assert room(1.5, *given) == int(1000 * left)
+    assert room(1.5, *given, 0) == int(1000 * left)
+    assert room(1.5, *given[:3], given[3] - 10 * SECOND, 10 * SECOND) == int(1000 * left), (
+        "what is kept in hand counts as gone"
+    )
 
 
 def test_a_job_near_its_end_has_only_the_rest_to_make_good_in():

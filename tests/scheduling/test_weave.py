@@ -4,6 +4,7 @@ from builders import World, cluster, job, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weaverl.scheduling.policies.weave import MOST_MEMBERS
 from weaverl.scheduling.state import Parameters
 
 NODES = [node(f"{pool}{number}") for pool in "rt" for number in range(4)]
@@ -38,6 +39,17 @@ def test_its_groups_take_turns_by_slack():
     of = world()
     of.submit(job("a", 10, 10))
     assert of.admitted("a").group.by_slack
+
+
+def test_a_group_takes_so_many_members_and_more_only_where_nothing_else_is_to_be_had():
+    for number_of_nodes, sizes in ((20, [MOST_MEMBERS, 1]), (1, [MOST_MEMBERS + 1])):
+        nodes = [node(f"{pool}{number}") for pool in "rt" for number in range(number_of_nodes)]
+        of = World(cluster(*nodes), parameters=Parameters(policy="weave"))
+        for number in range(MOST_MEMBERS + 1):
+            of.submit(job(f"j{number}", 10, 1, slo=20.0, host_gib=(10, 10)))
+        assert [len(group.members) for group in of.scheduler.state.groups.values()] == sizes
+        refused = [verdict.refused for verdict in of.admitted(f"j{MOST_MEMBERS}").verdicts]
+        assert f"has {MOST_MEMBERS} members, and is joined only where nothing else can be had" in refused
 
 
 @settings(max_examples=25, deadline=None)

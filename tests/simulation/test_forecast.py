@@ -66,8 +66,9 @@ def simulated(
         for name, (rollout, training, sync) in times.items()
     ]
     ends = Ends()
+    setup = Setup(policy="weave", seed=1 if cv else None, costs=costs, max_moves_per_job=0)
     with placing(packed):
-        found = simulate_heard(trace(*jobs), Setup(policy="weave", seed=1 if cv else None, costs=costs), [ends])
+        found = simulate_heard(trace(*jobs), setup, [ends])
     return dict(zip(ends.names, found.jobs.slowdown, strict=True))
 
 
@@ -103,7 +104,11 @@ def spreads(times: Times, cv: float) -> dict[str, tuple[int, ...]]:
     [(ALIKE, 1.3), (ALIKE, 4.0), (SHORT_AND_LONG, 1.3), (SHORT_AND_LONG, 4.0), (THREE, 1.3), (THREE, 4.0), (FULL, 4.0)],
 )
 def test_the_forecast_is_what_the_simulated_group_comes_to(times: Times, slo: float):
-    assert forecast(members(times), dict.fromkeys(times, slo)) == pytest.approx(simulated(times, slo, 0.0), rel=0.03)
+    found, played = forecast(members(times), dict.fromkeys(times, slo)), simulated(times, slo, 0.0)
+    if max(found.values()) <= slo:
+        assert found == pytest.approx(played, rel=0.03)
+    else:
+        assert max(played.values()) > slo, "if not all promises can be kept, it is their order that differs"
 
 
 @pytest.mark.parametrize("times", [ALIKE, THREE])

@@ -8,25 +8,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from weaverl.domain.commands import AnyCommand, RefusePlan, RegroupJobs
+from weaverl.domain.commands import AdmitJob, AnyCommand, RefusePlan, RegroupJobs
 from weaverl.domain.events import PlanProposed
-from weaverl.scheduling.replanning import MOVING_POLICY, propose
+from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.state import ClusterState
 
 
 class Planner:
-    """Thinks whenever somebody has left a group, about one plan at a time."""
+    """Thinks whenever somebody has joined or left a group, and now and then anyway, about one plan at a time."""
 
     def __init__(self) -> None:
         self._near: dict[str, None] = {}
         self._thought_of: dict[str, None] = {}
+        self._thought_at = 0
         self._thinking: Future[PlanProposed | None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weaverl-planner")
 
     def hear(self, commands: Iterable[AnyCommand]) -> None:
         """Take note of what was decided."""
         for command in commands:
-            if isinstance(command, RegroupJobs) and command.group.members:
+            if isinstance(command, AdmitJob | RegroupJobs) and command.group.members:
                 self._near[command.group.name] = None
             elif isinstance(command, RefusePlan):
                 self._near |= self._thought_of
@@ -38,8 +39,9 @@ class Planner:
                 return None
             plan, self._thinking = self._thinking.result(), None
             return plan
-        if self._near and state.parameters.policy == MOVING_POLICY:
-            self._thought_of, self._near = self._near, {}
+        is_due = self._near or state.now - self._thought_at >= state.parameters.review_us
+        if is_due and state.parameters.moves_jobs:
+            self._thought_of, self._near, self._thought_at = self._near, {}, state.now
             self._thinking = self._thread.submit(_think, msgspec.msgpack.encode(state), tuple(self._thought_of))
         return None
 

@@ -46,7 +46,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A running job's way to other slots: at the end of an iteration, through its checkpoint, as its next attempt.
 
     ``group`` is the one it joins; empty for a group of its own. ``saving_usd`` is what is expected to be saved over
-    the job's remaining work, the move's own cost taken off.
+    the job's remaining work, the move's own cost taken off. ``rescues`` is the job whose promise is in danger where it
+    is, if that is why; such a move may cost something.
     """
 
     job: str
@@ -54,6 +55,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     pin: Pin
     saving_usd: float = 0.0
+    rescues: str = ""
 
 
 def pool_of(phase: PhaseKind) -> PoolKind:

@@ -1,10 +1,11 @@
-"""Groups by slack: phases are granted as slots come free, and nobody's turn is waited for.
+"""Groups by slack: phases are granted as slots come free, in the order of what promises leave room for.
 
-Requests are looked at in this order: cold starts; requests that were passed ``MOST_PASSED`` times; those of jobs in
-danger, whose promise leaves them the least for what is ahead first; the others. Where nothing else is said, the
-longest waiting goes first. A request whose slots are all free and clean is granted. One that must wait reserves its
-slots: no request behind it may have one of them. So a job on many nodes is not kept waiting by smaller ones that come
-and go, and no request is passed more than ``MOST_PASSED`` times and once more by each other member.
+Requests are looked at in this order: cold starts; requests that were passed ``MOST_PASSED`` times; those of late jobs,
+which have lost half of what they could make good, then of jobs in danger, whose promise leaves them the least for
+what is ahead first; the others. Where nothing else is said, the longest waiting goes first. A request whose slots are
+all free and clean is granted, unless a late job will soon ask for them (see ``protection``). One that must wait
+reserves its slots: no request behind it may have one of them. So a job on many nodes is not kept waiting by smaller
+ones that come and go, and no request is passed more than ``MOST_PASSED`` times and once more by each other member.
 
 Everything else is as in rounds: a permit covers all of a job's slots in a pool, but for those that a tail keeps;
 state of others is asked off first; lost nodes are waited for by nobody else.
@@ -16,7 +17,8 @@ from weaverl.domain.commands import AnyCommand
 from weaverl.domain.events import PermitRequested
 from weaverl.scheduling import granting
 from weaverl.scheduling.passes import key_of
-from weaverl.scheduling.progress import allowance
+from weaverl.scheduling.progress import is_late
+from weaverl.scheduling.protection import awaited, room_of, watch
 from weaverl.scheduling.rings import Member, Seat
 from weaverl.scheduling.rotation import Rotation
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT
@@ -43,9 +45,30 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
         if rotation.holding & member.bit or not granting.is_ready(request, member, seat, cluster):
             continue
         if not seat.mask & reserved:
-            yield from _serve(rotation, request, member, seat, cluster)
+            yield from _serve_or_wait(rotation, request, member, seat, cluster)
         if not rotation.holding & member.bit:
             reserved |= seat.mask
+
+
+def _serve_or_wait(
+    rotation: Rotation, request: PermitRequested, member: Member, seat: Seat, cluster: ClusterState
+) -> Iterator[AnyCommand]:
+    """Serve a request that goes next, unless it has to leave its slots to a late job."""
+    if seat.mask & (rotation.held | rotation.later) and not (request.phase is ROLLOUT and rotation.keeping):
+        return
+    late = None
+    if request.phase is not LOADING and not _was_passed(rotation, request):
+        late = awaited(rotation, cluster, request, member, seat)
+    if late is None:
+        yield from _serve(rotation, request, member, seat, cluster)
+    elif (timer := watch(rotation, cluster, late)) is not None:
+        yield timer
+
+
+def _was_passed(rotation: Rotation, request: PermitRequested) -> bool:
+    """Whether a request was passed so often that it waits for nobody."""
+    passed = rotation.state.passed
+    return bool(passed) and passed.get(key_of(request.job, request.pool), 0) >= MOST_PASSED
 
 
 def in_order(rotation: Rotation, cluster: ClusterState) -> Sequence[PermitRequested]:
@@ -53,21 +76,23 @@ def in_order(rotation: Rotation, cluster: ClusterState) -> Sequence[PermitReques
     waiting = rotation.state.waiting
     if len(waiting) < 2:
         return waiting
-    return sorted(waiting, key=lambda request: _urgency(request, rotation.state.passed, cluster))
+    return sorted(waiting, key=lambda request: _urgency(request, rotation, cluster))
 
 
 def urgency(slo: float, left: int) -> tuple[int, int]:
     """The place of a request by its job's promise and the slowdown, in thousandths, that it leaves room for."""
-    return (2, left) if left < _DANGER * slo else (3, 0)
+    if is_late(slo, left):
+        return 2, left
+    return (3, left) if left < _DANGER * slo else (4, 0)
 
 
-def _urgency(request: PermitRequested, passed: dict[str, int], cluster: ClusterState) -> tuple[int, int]:
+def _urgency(request: PermitRequested, rotation: Rotation, cluster: ClusterState) -> tuple[int, int]:
     if request.phase is LOADING:
         return 0, 0
-    if passed and passed.get(key_of(request.job, request.pool), 0) >= MOST_PASSED:
+    if _was_passed(rotation, request):
         return 1, 0
-    record = cluster.jobs[request.job]
-    return (3, 0) if record.profile is None else urgency(record.spec.slo, allowance(record, cluster.now))
+    left = room_of(rotation, cluster, rotation.rings.members[request.job])
+    return (4, 0) if left is None else urgency(cluster.jobs[request.job].spec.slo, left)
 
 
 def _serve(
@@ -75,8 +100,7 @@ def _serve(
 ) -> Iterator[AnyCommand]:
     """Grant a request that goes next, or clear its slots."""
     if seat.mask & (rotation.held | rotation.later):
-        if request.phase is ROLLOUT and rotation.keeping:
-            yield from granting.beside_tails(rotation, request, member, seat, cluster)
+        yield from granting.beside_tails(rotation, request, member, seat, cluster)
     elif rotation.lingers & ~member.lingers & seat.mask:
         yield from granting.vacate(granting.left_by_others(rotation, request.job, seat.mask), cluster)
     else:

@@ -1,10 +1,13 @@
-"""What a group's nodes will still cost: each is paid for until the last job that uses it is expected to end.
+"""What a group is expected to come to: its members' slowdowns, how long each node will be needed, and the dollars.
 
 A placement that slows its members makes them stay longer, and one that outlives its neighbours keeps their nodes, so
-that the least dollars an hour are not the least dollars. Times here are means; promises are judged elsewhere.
+that the least dollars an hour are not the least dollars. Each node is paid for until the last job that uses it is
+expected to end.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import exp, floor, log
 from typing import NamedTuple
 
 import msgspec
@@ -12,34 +15,65 @@ import msgspec
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobSpec, PhaseProfile
-from weaverl.scheduling.admission import Candidate, predicted_slowdowns
+from weaverl.domain.units import HOUR_US
+from weaverl.scheduling.forecast import forecast, spread
+from weaverl.scheduling.progress import mean_us
 from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
 
 UNKNOWN_ITERATIONS = 300
 """How many iterations a job is taken to have left that does not say."""
 
+_GRAIN = 0.05
+"""To which part of what is above 1 a promise is rounded down where a group is played: a play serves for a while."""
+
 
 class Stay(NamedTuple):
-    """A member with its mean times, and the solo microseconds that it has left."""
+    """A member with its mean times, the solo microseconds that it has left, and the slowdown that it may have there."""
 
     member: Member
+    profile: PhaseProfile
     left_us: int
+    allowed: float
 
 
-def usd_left(state: ClusterState, names: Iterable[str]) -> float:
-    """Expected dollars from now on for the nodes of pinned jobs with profiles that are a group."""
-    return _usd(state, [_stay(state, state.jobs[name]) for name in names])
+def stay_of(state: ClusterState, record: JobRecord) -> Stay:
+    """A pinned job with a profile, where it is."""
+    assert record.pin is not None
+    return _stay(state, record.spec, record.profile, record.pin, record, 0)
 
 
-def usd_left_with(state: ClusterState, candidate: Candidate, spec: JobSpec) -> float:
-    """The same for a candidate's group, in which the job has the iterations of ``spec`` left."""
-    return _usd(state, _stays_with(state, candidate, spec))
+def stay_of_newcomer(state: ClusterState, spec: JobSpec, pin: Pin, start_us: int = 0) -> Stay:
+    """A job with a profile that would be pinned; what it has had before counts, and ``start_us`` that it would lose."""
+    return _stay(state, spec, spec.profile, pin, state.jobs.get(spec.name), start_us)
 
 
-def expected_slowdowns(state: ClusterState, candidate: Candidate, spec: JobSpec) -> dict[str, float]:
-    """Of each member of a candidate's group, at mean times."""
-    return predicted_slowdowns([stay.member for stay in _stays_with(state, candidate, spec)])
+def slowdowns_of(stays: Sequence[Stay]) -> dict[str, float]:
+    """Of each member, as the group would be played."""
+    if len(stays) < 2:
+        return {stay.member.job: 1.0 for stay in stays}
+    played = _played(tuple((stay.member, stay.profile, _rounded(stay.allowed)) for stay in stays))
+    return dict(zip((stay.member.job for stay in stays), played, strict=True))
+
+
+def until_us(stays: Iterable[Stay], slowdowns: Mapping[str, float]) -> dict[str, float]:
+    """Until when each node is needed, in microseconds from now: as long as the last job that uses it."""
+    until: dict[str, float] = {}
+    for stay in stays:
+        end = stay.left_us * slowdowns[stay.member.job]
+        for node in nodes_of_pin(stay.member.pin):
+            until[node] = max(until.get(node, 0.0), end)
+    return until
+
+
+def usd_until(state: ClusterState, until: Mapping[str, float]) -> float:
+    """Dollars for nodes that are needed so long."""
+    return sum(state.usd_per_hour((node,)) * end for node, end in until.items()) / HOUR_US
+
+
+def nodes_of_pin(pin: Pin) -> tuple[str, ...]:
+    """The nodes of both pools, each once."""
+    return tuple(dict.fromkeys(pin.nodes(PoolKind.ROLLOUT) + pin.nodes(PoolKind.TRAINING)))
 
 
 def iterations_left(record: JobRecord) -> int | None:
@@ -48,29 +82,32 @@ def iterations_left(record: JobRecord) -> int | None:
     return None if total is None else max(total - record.iterations_done, 1)
 
 
-def _usd(state: ClusterState, stays: list[Stay]) -> float:
-    slowdowns = predicted_slowdowns([stay.member for stay in stays])
-    until: dict[str, float] = {}
-    for member, left_us in stays:
-        end = left_us * slowdowns[member.job]
-        for node in (*member.pin.nodes(PoolKind.ROLLOUT), *member.pin.nodes(PoolKind.TRAINING)):
-            until[node] = max(until.get(node, 0.0), end)
-    return sum(state.usd_per_hour((node,)) * end for node, end in until.items()) / 3600e6
-
-
-def _stays_with(state: ClusterState, candidate: Candidate, spec: JobSpec) -> list[Stay]:
-    assert candidate.pin is not None and spec.profile is not None
-    others = [_stay(state, state.jobs[name]) for name in candidate.group.members if name != spec.name]
-    newcomer = _member(state, spec.name, spec.profile, candidate.pin)
-    return [*others, Stay(newcomer, (spec.iterations or UNKNOWN_ITERATIONS) * newcomer.solo_us)]
-
-
-def _stay(state: ClusterState, record: JobRecord) -> Stay:
-    assert record.pin is not None and record.profile is not None
-    member = _member(state, record.spec.name, record.profile, record.pin)
-    return Stay(member, (iterations_left(record) or UNKNOWN_ITERATIONS) * member.solo_us)
-
-
-def _member(state: ClusterState, name: str, profile: PhaseProfile, pin: Pin) -> Member:
+def _stay(
+    state: ClusterState, spec: JobSpec, profile: PhaseProfile | None, pin: Pin, record: JobRecord | None, lost_us: int
+) -> Stay:
+    assert profile is not None
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
-    return planned_member(state, name, mean, pin)
+    member = planned_member(state, spec.name, mean, pin)
+    if record is None:
+        return Stay(member, profile, (spec.iterations or UNKNOWN_ITERATIONS) * member.solo_us, spec.slo)
+    left_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
+    done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now) + lost_us
+    return Stay(member, profile, left_us, (spec.slo * (done_us + left_us) - elapsed_us) / left_us)
+
+
+def _rounded(allowed: float) -> float:
+    if allowed <= 1.001:
+        return 1.0
+    return 1.0 + exp(floor(log(allowed - 1.0) / _GRAIN) * _GRAIN)
+
+
+@lru_cache(maxsize=4096)
+def _played(players: tuple[tuple[Member, PhaseProfile, float], ...]) -> tuple[float, ...]:
+    """The slowdowns of members with these profiles and promises: the same for the same, so they are kept."""
+    slowdowns = forecast(
+        [member for member, _, _ in players],
+        {member.job: allowed for member, _, allowed in players},
+        rollouts={member.job: spread(profile) for member, profile, _ in players},
+        tails={member.job: profile.rollout_p80 for member, profile, _ in players},
+    )
+    return tuple(slowdowns[member.job] for member, _, _ in players)

@@ -10,11 +10,11 @@ from statistics import NormalDist
 
 from weaverl.domain.cluster import Slot
 from weaverl.domain.jobs import PhaseProfile
-from weaverl.scheduling.play import Play, Player, TailRule
+from weaverl.scheduling.play import Play, Player
 from weaverl.scheduling.round_model import MICROSECONDS, Member, held_us, lines_of
+from weaverl.scheduling.tails import PUBLISHED_TAIL, TailRule
 
 ITERATIONS = 15
-PUBLISHED_TAIL = TailRule()
 QUANTILES = 13
 _STRIDES = (5, 8, 3, 11, 2, 7, 4, 10, 6, 9)
 """How far apart a member's next rollout is among its quantiles: members of a group run through theirs differently."""

@@ -129,7 +129,7 @@ class Known:
             LearnProfile: self._learn,
             StartRank: lambda command, _: placement.fold_start(self.state, command),
             GrantPermit: self._grant,
-            MoveTail: lambda command, _: self._rotation_for(command).moving(command),
+            MoveTail: lambda command, _: self._rotation_for(command).moving(command, self.state.now),
             WidenPermit: lambda command, _: self._rotation_for(command).widened(command, self.state.now),
             PlanMove: lambda command, _: moves.fold_plan(self.state, command),
             DropMove: lambda command, _: moves.fold_drop(self.state, command),

@@ -21,8 +21,7 @@ from weaverl.domain.commands import AnyCommand, DropMove, PlanMove, RefusePlan
 from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanProposed
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, placement
-from weaverl.scheduling.admission import Decision, judge, verdict_on
-from weaverl.scheduling.replanning import candidate_of, option_of, refusal, remaining_spec, without_record
+from weaverl.scheduling.replanning import decide_on, option_of, refusal, remaining_spec, without_record
 from weaverl.scheduling.rotation_state import ROLLOUT
 from weaverl.scheduling.state import ClusterState, JobRecord, rank_key
 
@@ -56,7 +55,7 @@ def fold_drop(state: ClusterState, command: DropMove) -> None:
 
 def react_plan(state: ClusterState, event: PlanProposed) -> Iterator[AnyCommand]:
     """Take a plan, or say why not."""
-    reasons = [refusal(state, move.job, move.attempt) for move in event.moves]
+    reasons = [refusal(state, move.job, move.attempt, rescues=bool(move.rescues)) for move in event.moves]
     if event.base_version != state.version:
         reasons = [f"it was made for placement {event.base_version}, which is {state.version} by now"]
     if refused := "; ".join(filter(None, reasons)):
@@ -74,26 +73,20 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     option = option_of(state, without_record(state, record), record, move)
     if isinstance(option, str):
         yield DropMove(job=event.job, attempt=event.attempt, reason=option)
-    elif option.saving_usd <= 0.0:
+    elif option.saving_usd <= 0.0 and not move.rescues:
         yield DropMove(job=event.job, attempt=event.attempt, reason="it would save nothing any more")
     else:
         where = move.group or "a group of its own"
-        reason = f"moves to {where} after iteration {event.iteration - 1}, to save ${option.saving_usd:.2f}"
+        purpose = f"keep the promise of {move.rescues}" if move.rescues else f"save ${option.saving_usd:.2f}"
+        reason = f"moves to {where} after iteration {event.iteration - 1}, to {purpose}"
         yield from lifecycle.end(record, JobState.QUEUED, reason)
 
 
 def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
     """Nothing of the attempt is left: the next one begins where it was planned, or wherever the policy says."""
-    spec = remaining_spec(record)
-    candidate = candidate_of(state, spec, state.moves[record.spec.name])
-    decision = Decision(chosen=None, verdicts=())
-    if not isinstance(candidate, str):
-        judgement = judge(state, candidate, spec)
-        chosen = None if judgement.refused else candidate
-        verdicts = (verdict_on(candidate, judgement),)
-        decision = Decision(chosen=chosen, verdicts=verdicts, slowdowns=judgement.slowdowns)
+    decision = decide_on(state, record, state.moves[record.spec.name])
     if decision.chosen is None:
-        decision = placement.choose(state, spec)
+        decision = placement.choose(state, remaining_spec(record))
     if decision.chosen is not None:
         yield from placement.admit(state, record, decision)
 

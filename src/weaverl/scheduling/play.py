@@ -4,22 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import ceil, gcd
 
-import msgspec
-
 from weaverl.scheduling.by_slack import MOST_PASSED, urgency
-from weaverl.scheduling.progress import HORIZON, room
+from weaverl.scheduling.progress import HORIZON, is_late, room
 from weaverl.scheduling.round_model import Member
+from weaverl.scheduling.tails import TailRule
+
+NEVER = 1 << 62
 
 WARM_UP = 2
 """Iterations of each member that are played and not counted."""
-
-
-class TailRule(msgspec.Struct, frozen=True):
-    """How a rollout's tail goes on: on which share of the slots, how many times as long, after how long a move."""
-
-    keep: float = 0.25
-    stretch: float = 1.05
-    move_us: int = 1_000_000
 
 
 class Player:
@@ -34,6 +27,7 @@ class Player:
         "counted",
         "due",
         "ended",
+        "granted_at",
         "handover_us",
         "holds",
         "iteration",
@@ -43,9 +37,12 @@ class Player:
         "left_us",
         "mask",
         "masks",
+        "mean_held_us",
         "moved",
+        "neighbours",
         "num_passed",
         "part_us",
+        "reserve_us",
         "rest_us",
         "rollouts",
         "since",
@@ -59,6 +56,7 @@ class Player:
         "training_held_us",
         "training_us",
         "trains",
+        "waits",
     )
 
     def __init__(self, member: Member, slo: float, held: Sequence[int], masks: Sequence[int], tail_from: float) -> None:
@@ -69,10 +67,12 @@ class Player:
         self.handover_us, self.training_held_us = held[0] - times.rollout_us, held[1]
         self.training_us, self.rest_us = times.training_us, times.sync_us + times.other_us
         self.rollouts: Sequence[int] = (times.rollout_us,)
-        self.trains = self.told = self.moved = False
+        self.trains = self.told = self.moved = self.waits = False
         self.iteration = self.num_passed = self.solo_us = self.part_us = self.ahead_us = 0
         self.mask = self.holds = self.later = self.keeps = 0
-        self.since = self.due = self.left_us = self.tail_us = 0
+        self.since = self.due = self.left_us = self.tail_us = self.granted_at = self.mean_held_us = 0
+        self.reserve_us = 0
+        self.neighbours: list[list[Player]] = [[], []]
         self.speed = 1.0
         self.counted = self.ended = (0, 0)
 
@@ -82,8 +82,9 @@ class Player:
         if number:
             step = stride if gcd(stride, number) == 1 else 1
             self.rollouts = [rollouts[place * step % number] for place in range(number)]
-        mean_us = sum(self.rollouts) // len(self.rollouts) + self.training_us + self.rest_us
-        self.ahead_us = HORIZON * mean_us
+        mean_us = sum(self.rollouts) // len(self.rollouts)
+        self.ahead_us = HORIZON * (mean_us + self.training_us + self.rest_us)
+        self.mean_held_us = mean_us + self.handover_us
 
     @property
     def rollout_us(self) -> int:
@@ -99,7 +100,32 @@ class Player:
         """Its place among those who wait, as in a group by slack."""
         if self.num_passed >= MOST_PASSED:
             return 1, 0
-        return urgency(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now))
+        return urgency(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us))
+
+    def blocked_us(self, other: "Player") -> int:
+        """How long another's phase on its slots takes."""
+        mask = self.masks[0] | self.masks[1]
+        rollout_us = other.mean_held_us if other.masks[0] & mask else 0
+        return max(rollout_us, other.training_held_us if other.masks[1] & mask else 0)
+
+    def is_late(self, now: int) -> bool:
+        """Whether others leave it its slots."""
+        return is_late(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us))
+
+    def asks_at(self, now: int, slots: int) -> int:
+        """When it is expected to ask for slots, at the earliest; never for those that it waits for."""
+        is_running = self.holds or self.later
+        if self.waits and self.mask & slots:
+            return NEVER
+        begun = self.granted_at if is_running else now
+        if not (is_running or self.waits):
+            trains_at = now + self.mean_held_us
+            return now if self.masks[0] & slots else trains_at
+        if self.trains:
+            ends = max(begun + self.training_held_us, now) + self.rest_us
+            return ends if self.masks[0] & slots else ends + self.mean_held_us
+        ends = max(begun + self.mean_held_us, now)
+        return ends if self.masks[1] & slots else ends + self.training_held_us + self.rest_us
 
     def start_rollout(self, now: int) -> None:
         """Its rollout begins on what it holds, after the hand-over."""
@@ -142,6 +168,11 @@ class Play:
         self._waiting: list[Player] = []
         self._queue: list[tuple[int, int, Callable[[Player], None], Player]] = []
         for player in players:
+            others = [other for other in players if other is not player]
+            player.reserve_us = max(map(player.blocked_us, others), default=0)
+            player.neighbours = [
+                [other for other in others if (other.masks[0] | other.masks[1]) & mask] for mask in player.masks
+            ]
             self._at(0, self._ask, player)
 
     def run(self, iterations: int) -> None:
@@ -164,6 +195,7 @@ class Play:
         if player.iteration == WARM_UP:
             player.counted = player.ended
         player.mask, player.trains = player.masks[0], False
+        player.waits = True
         self._waiting.append(player)
 
     def _step(self, player: Player) -> None:
@@ -184,6 +216,7 @@ class Play:
         player.keeps = player.later = 0
         self._free(player, player.holds)
         player.mask, player.trains = player.masks[1], True
+        player.waits = True
         self._waiting.append(player)
 
     def _training_ended(self, player: Player) -> None:
@@ -216,16 +249,32 @@ class Play:
             self._later |= player.later
 
     def _serve(self) -> None:
+        taken = self._held | self._later
+        if not any(self._may_be_served(player, taken) for player in self._waiting):
+            return
         waiting, reserved = self._waiting, 0
         order = waiting if len(waiting) == 1 else sorted(waiting, key=lambda player: player.urgency(self._now))
         for player in tuple(order):
             mask = player.mask
-            if not mask & reserved:
-                if not mask & (self._held | self._later):
-                    self._grant(player, 0)
-                elif not player.trains:
-                    self._beside_tails(player)
+            taken = self._held | self._later
+            if not mask & reserved and self._may_be_served(player, taken) and not self._would_delay(player):
+                self._beside_tails(player) if mask & taken else self._grant(player, 0)
             reserved |= mask
+
+    def _may_be_served(self, player: Player, taken: int) -> bool:
+        return not player.mask & taken or (not player.trains and self._keeping(player.mask))
+
+    def _keeping(self, mask: int) -> bool:
+        return any(other.keeps & mask for other in self._players)
+
+    def _would_delay(self, player: Player) -> bool:
+        """Whether a grant would keep a late member waiting."""
+        now = self._now
+        if player.num_passed >= MOST_PASSED or player.is_late(now):
+            return False
+        latest = now + (player.training_held_us if player.trains else player.mean_held_us) // 2
+        neighbours = player.neighbours[player.trains]
+        return any(other.asks_at(now, player.mask) < latest and other.is_late(now) for other in neighbours)
 
     def _beside_tails(self, player: Player) -> None:
         kept = 0
@@ -261,7 +310,7 @@ class Play:
         for other in waiting[:place]:
             other.num_passed += bool(other.mask & mask)
         del waiting[place]
-        player.num_passed = 0
+        player.num_passed, player.waits, player.granted_at = 0, False, self._now
         player.holds, player.later = mask & ~later, later
         self._held |= player.holds
         self._later |= later

@@ -17,6 +17,9 @@ from weaverl.scheduling.state import ClusterState, JobRecord
 HORIZON = 20
 """Iterations that are looked ahead: what a job has lost must be made good within so many, or by its end."""
 
+SHARE = 0.5
+"""Of what a job could make good up to the horizon: so much may be lost before its slots are kept free for it."""
+
 
 def asked(record: JobRecord, event: PermitRequested) -> None:
     """Fold a request: with that for the first rollout the time begins."""
@@ -54,17 +57,18 @@ def slack_us(record: JobRecord, now: int) -> int:
     return allowed_us(record.spec.slo, record.progress.done_us) - record.progress.elapsed_us(now)
 
 
-def allowance(record: JobRecord, now: int) -> int:
-    """The slowdown, in thousandths, that the promise leaves room for from here to the horizon.
+def allowance(record: JobRecord, now: int, reserve_us: int = 0) -> int:
+    """The slowdown, in thousandths, that the promise leaves room for from here to the horizon, and a reserve.
 
     A job that has run just as slowly as it may has its SLO left, one that has waited longer has less.
     """
     assert record.profile is not None
-    progress, left_us = record.progress, _ahead_us(record, record.profile)
-    return room(record.spec.slo, progress.solo_us, progress.part_us, left_us, progress.elapsed_us(now))
+    progress, ahead_us = record.progress, _ahead_us(record, record.profile)
+    elapsed_us = progress.elapsed_us(now)
+    return room(record.spec.slo, progress.solo_us, progress.part_us, ahead_us, elapsed_us, reserve_us)
 
 
-def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int) -> int:
+def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int, reserve_us: int) -> int:
     """The slowdown, in thousandths, that a promise leaves room for.
 
     Args:
@@ -73,8 +77,17 @@ def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int)
         part_us: of what is finished of the one under way.
         ahead_us: of the iterations up to the horizon, with the one under way.
         elapsed_us: wall time so far.
+        reserve_us: wall time to be kept in hand.
     """
-    return 1000 * (allowed_us(slo, solo_us + ahead_us) - elapsed_us) // max(ahead_us - part_us, 1)
+    return 1000 * (allowed_us(slo, solo_us + ahead_us) - elapsed_us - reserve_us) // max(ahead_us - part_us, 1)
+
+
+def is_late(slo: float, left: int) -> bool:
+    """Whether of what a job could make good up to the horizon, undisturbed, it has lost so much that others wait.
+
+    ``left`` is the slowdown, in thousandths, that its promise leaves room for.
+    """
+    return left < 1000 * (1.0 + (slo - 1.0) * (1.0 - SHARE))
 
 
 def _ahead_us(record: JobRecord, profile: PhaseProfile) -> int:

@@ -1,38 +1,35 @@
-"""Consolidation: which running jobs had better be elsewhere, now that others have left.
+"""Consolidation: which running jobs had better be elsewhere, now that others have come or left.
 
 A pure question about a state: it is asked aside, its answer comes back through the door as an event, and a plan made
-for a placement that has changed since is refused. A move pays when the dollars that it saves over the remaining work
-are ``saving_over_cost`` times those of its cold start, and some dollars at all.
+for a placement that has changed since is refused. Places are weighed as those of an arrival are (see
+``policies.weave``), with a larger part of each promise kept in hand. A move pays when the dollars that it saves over
+the remaining work are ``saving_over_cost`` times those of its cold start, and some dollars at all.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from math import inf
 from typing import NamedTuple
 
 import msgspec
 
-from weaverl.domain.cluster import PoolKind
 from weaverl.domain.events import PlanProposed
-from weaverl.domain.groups import Group, Move, Pin
+from weaverl.domain.groups import Group, Move
 from weaverl.domain.jobs import JobSpec, JobState
-from weaverl.scheduling.admission import Candidate, Judgement, judge, short_of
-from weaverl.scheduling.expected_dollars import (
-    UNKNOWN_ITERATIONS,
-    expected_slowdowns,
-    iterations_left,
-    usd_left,
-    usd_left_with,
-)
+from weaverl.domain.units import HOUR_US
+from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
+from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of, usd_until
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
-from weaverl.scheduling.policies.one_by_one import joining
-from weaverl.scheduling.policies.pinning import demands, grown, isolated
-from weaverl.scheduling.progress import mean_us
+from weaverl.scheduling.policies import weave
+from weaverl.scheduling.policies.pinning import demands, grown, new_group
 from weaverl.scheduling.state import ClusterState, JobRecord
 
-MOVING_POLICY = "weave"
 MOST_MOVES = 4
 """In one plan: a plan is made from expectations, and the next departure asks for another."""
+
+MOST_RESCUES = 2
+"""Moves of a job for the sake of a promise, on top of those that save something."""
 
 
 class Option(NamedTuple):
@@ -44,25 +41,33 @@ class Option(NamedTuple):
 
 
 def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanProposed | None:
-    """The moves that pay, each on top of those before it; None if none does, or the policy moves nobody.
+    """The moves that save a promise, then those that pay, each on top of those before it; None if there are none.
 
-    ``near`` are the groups that somebody has left: their members are looked at, and who could join them. None: all.
+    ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
+    None: all.
     """
-    if state.parameters.policy != MOVING_POLICY:
+    if not state.parameters.moves_jobs:
         return None
     trial, moves = state, list[Move]()
-    near = state.groups if near is None else near
-    for record in _by_share(state):
+    for group in state.groups.values():
+        rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < MOST_MOVES else None
+        if rescue is not None:
+            moves.append(_move(trial, *rescue))
+            trial = _placed(trial, *rescue)
+    looked_at = set(state.groups if near is None else near)
+    for name in _by_share(state):
         if len(moves) == MOST_MOVES:
             break
-        best = _best(trial, record, near)
+        record = trial.jobs[name]
+        best = None if record.pin is not state.jobs[name].pin else _paying(trial, record, looked_at)
         if best is not None:
+            looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(_move(trial, record, best))
-            trial = _placed(without_record(trial, record), record, best)
+            trial = _placed(trial, record, best)
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
 
 
-def refusal(state: ClusterState, job: str, attempt: int) -> str:
+def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = False) -> str:
     """Why a job cannot be moved now, or an empty string."""
     record, parameters = state.jobs.get(job), state.parameters
     if record is None or record.attempt != attempt or record.state is not JobState.RUNNING:
@@ -73,21 +78,35 @@ def refusal(state: ClusterState, job: str, attempt: int) -> str:
         return f"{job} has no profile yet"
     if job in state.moves:
         return f"{job} is to move already"
-    if record.moves >= parameters.max_moves_per_job:
+    most = parameters.max_moves_per_job
+    if record.moves >= most + (MOST_RESCUES if rescues and most else 0):
         return f"{job} was moved {record.moves} times already"
-    if state.now - record.started_at < parameters.least_stay_us:
+    if state.now - record.started_at < parameters.least_stay_us and not rescues:
         return f"{job} has not been where it is for long"
     return ""
 
 
 def option_of(state: ClusterState, without: ClusterState, record: JobRecord, move: Move) -> Option | str:
     """What a planned move is worth by now; or why it cannot be made any more."""
-    candidate = candidate_of(without, remaining_spec(record), move)
+    spec = remaining_spec(record)
+    candidate = candidate_of(without, spec, move)
     if isinstance(candidate, str):
         return candidate
-    option = _weigh(state, without, record, candidate, _usd_freed(state, record))
-    refused = _judge(state, without, record, option).refused
-    return refused or option
+    judgement, added = weave.judged(without, _weave_option(without, spec, candidate, record.start_us))
+    cost = _cost(state, record)
+    return judgement.refused or Option(candidate, _usd_freed(state, without, record) - added - cost, cost)
+
+
+def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
+    """The planned placement of a job that has left its old one; nothing is chosen if it is not to be had any more."""
+    spec = remaining_spec(record)
+    candidate = candidate_of(state, spec, move)
+    if isinstance(candidate, str):
+        return Decision(chosen=None, verdicts=())
+    judgement, _ = weave.judged(state, _weave_option(state, spec, candidate, record.start_us))
+    if judgement.refused:
+        return Decision(chosen=None, verdicts=(verdict_on(candidate, judgement),))
+    return decided(candidate, judgement, Told())
 
 
 def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate | str:
@@ -95,7 +114,7 @@ def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate 
     group = without.groups.get(move.group)
     if group is None and move.group:
         return f"group {move.group} is gone"
-    group = group or Group(f"g{without.groups_made + 1}", (), (), ())
+    group = group or new_group(without)
     if closed := closed_reason(without, group):
         return closed
     index = index_of(without)
@@ -108,17 +127,11 @@ def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate 
     return grown(without, spec, group, move.pin, "move")
 
 
-def pays(state: ClusterState, option: Option) -> bool:
-    """Whether an option saves enough for a running job to be moved."""
-    parameters = state.parameters
-    return option.saving_usd >= max(parameters.least_saving_usd, (parameters.saving_over_cost - 1.0) * option.cost_usd)
-
-
 def without_record(state: ClusterState, record: JobRecord) -> ClusterState:
     """A state to try things on, in which the job has left its place."""
     trial = trial_of(state)
     change(trial, record.spec.name, pin=None, group=None)
-    _fold_without(state, trial, record)
+    fold_group(trial, without_job(state, record).group)
     return trial
 
 
@@ -127,111 +140,114 @@ def remaining_spec(record: JobRecord) -> JobSpec:
     return msgspec.structs.replace(planning_spec(record), iterations=iterations_left(record))
 
 
-def _fold_without(state: ClusterState, trial: ClusterState, record: JobRecord) -> None:
-    fold_group(trial, without_job(state, record).group)
-
-
-def _by_share(state: ClusterState) -> Iterator[JobRecord]:
+def _by_share(state: ClusterState) -> list[str]:
     """The jobs that can be moved, those first that have their nodes for themselves the most."""
     found = []
-    for group in state.groups.values():
-        if group.quantum_us or any(r.profile is None or r.ending for r in state.members(group)):
-            continue
+    for group in filter(lambda one: _is_settled(state, one), state.groups.values()):
         share = state.usd_per_hour(group.nodes) / len(group.members)
         found += [(-share, name) for name in group.members if not refusal(state, name, state.jobs[name].attempt)]
-    for _, name in sorted(found):
-        yield state.jobs[name]
+    return [name for _, name in sorted(found)]
 
 
-def _best(state: ClusterState, record: JobRecord, near: Collection[str]) -> Option | None:
-    """The place that saves the most among those that keep all promises and pay."""
-    freed = _usd_freed(state, record)
-    if freed < state.parameters.least_saving_usd:
+def _is_settled(state: ClusterState, group: Group) -> bool:
+    """Whether a group's members are known and stay."""
+    return not group.quantum_us and all(one.profile is not None and not one.ending for one in state.members(group))
+
+
+def _paying(state: ClusterState, record: JobRecord, near: Collection[str]) -> Option | None:
+    """The place that saves the most among those that keep all promises and pay.
+
+    A job whose group has changed may go anywhere, any other only to such a group.
+    """
+    parameters, cost = state.parameters, _cost(state, record)
+    least = max(parameters.saving_over_cost * cost, parameters.least_saving_usd + cost)
+    return _best(state, record, None if record.group in near else near, least)
+
+
+def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
+    """The cheapest move of one member after which no promise of the group is in danger, if one is."""
+    if len(group.members) < 2 or not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
         return None
-    options = [one for one in _options(state, record, near, freed) if pays(state, one)]
-    for option in sorted(options, key=lambda one: -one.saving_usd):
-        without = without_record(state, record)
-        if not _judge(state, without, record, option).refused:
-            return option
+    in_danger = _in_danger(state, group)
+    if in_danger is None:
+        return None
+    options = []
+    for name in group.members:
+        record = state.jobs[name]
+        if refusal(state, name, record.attempt, rescues=True):
+            continue
+        rest = without_record(state, record).groups[group.name]
+        if name == in_danger or _in_danger(state, rest) is None:
+            option = _best(state, record, None, -inf)
+            if option is not None:
+                options.append((record, option, in_danger))
+    return max(options, key=lambda one: one[1].saving_usd, default=None)
+
+
+def _in_danger(state: ClusterState, group: Group) -> str | None:
+    """A member whose promise would be broken in the group as it is, and could be kept elsewhere."""
+    stays = weave.company_of(state, group).stays
+    slowdowns = slowdowns_of(stays)
+    for stay in stays:
+        could_be_kept = stay.allowed > 1.0 + state.jobs[stay.member.job].start_us / stay.left_us
+        if could_be_kept and weave.broken([stay], slowdowns, 0.0):
+            return stay.member.job
     return None
 
 
-def _options(state: ClusterState, record: JobRecord, near: Collection[str], freed: float) -> Iterator[Option]:
-    """Other places for a job: any for one whose group somebody has left, else only those in such groups."""
-    spec, own = remaining_spec(record), record.group
-    without = without_record(state, record) if own in near else state
-    groups = [group for name, group in without.groups.items() if own in near or name in near]
-    found = [isolated(without, spec)] if own in near else []
-    for group in groups:
-        found += joining(without, spec, group)
-    for candidate in found:
-        if candidate.pin is not None and freed > candidate.added_usd_per_hour * _least_hours(spec):
-            yield _weigh(state, without, record, candidate, freed)
+def _best(state: ClusterState, record: JobRecord, near: Collection[str] | None, least_usd: float) -> Option | None:
+    """The place, in one of these groups, or anywhere, that keeps all promises and saves the most, and at least that."""
+    without = without_record(state, record)
+    freed, cost, spec = _usd_freed(state, without, record), _cost(state, record), remaining_spec(record)
+    if freed <= least_usd:
+        return None
+    groups = [group for name, group in without.groups.items() if near is None or name in near]
+    options = list(weave.into_groups(without, spec, groups, record.start_us))
+    if near is None:
+        options.append(weave.alone(without, spec, record.start_us))
+    found = weave.cheapest(without, options, Told(), below_usd=freed - least_usd)
+    return None if found is None else Option(found.candidate, freed - found.usd - cost, cost)
 
 
-def _least_hours(spec: JobSpec) -> float:
-    """How long the job will be there at least."""
-    assert spec.profile is not None
-    return (spec.iterations or UNKNOWN_ITERATIONS) * mean_us(spec.profile) / 3600e6
+def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, start_us: int) -> weave.Option:
+    group = without.groups.get(candidate.group.name)
+    company = weave.NOBODY if group is None else weave.company_of(without, group)
+    return weave.option_of(without, spec, candidate, company, start_us)
 
 
-def _usd_freed(state: ClusterState, record: JobRecord) -> float:
+def _usd_freed(state: ClusterState, without: ClusterState, record: JobRecord) -> float:
     """What the job's group costs less from now on without it."""
     assert record.group is not None
-    members = state.groups[record.group].members
-    return usd_left(state, members) - usd_left(state, [name for name in members if name != record.spec.name])
+    before = weave.company_of(state, state.groups[record.group]).until_us
+    after = without.groups.get(record.group)
+    left = {} if after is None else weave.company_of(without, after).until_us
+    return usd_until(state, before) - usd_until(state, left)
 
 
-def _weigh(state: ClusterState, without: ClusterState, record: JobRecord, candidate: Candidate, freed: float) -> Option:
-    assert candidate.pin is not None
-    spec = remaining_spec(record)
-    cost = state.usd_per_hour(_nodes(candidate.pin)) * record.start_us / 3600e6
-    others = [name for name in candidate.group.members if name != spec.name]
-    added = usd_left_with(without, candidate, spec) - usd_left(without, others)
-    return Option(candidate, freed - added - cost, cost)
+def _cost(state: ClusterState, record: JobRecord) -> float:
+    """Of a move: nodes like those that the job has, while it starts."""
+    assert record.pin is not None
+    return state.usd_per_hour(nodes_of_pin(record.pin)) * record.start_us / HOUR_US
 
 
-def _judge(state: ClusterState, without: ClusterState, record: JobRecord, option: Option) -> Judgement:
-    """Whether all promises are kept: in the new group's rounds at the cap, and over each member's whole life."""
-    spec = remaining_spec(record)
-    judgement = judge(without, option.candidate, spec)
-    if judgement.refused:
-        return judgement
-    for name, expected in expected_slowdowns(without, option.candidate, spec).items():
-        member, lost_us = (record, record.start_us) if name == spec.name else (without.jobs[name], 0)
-        slowdown = max(expected, judgement.slowdowns.get(name, 1.0))
-        whole = _slowdown_of_life(state, member, slowdown, lost_us)
-        if whole > member.spec.slo:
-            refused = f"would slow {name} to {whole:.2f}x over its life, its SLO is {member.spec.slo:.2f}x"
-            return msgspec.structs.replace(judgement, refused=refused)
-    return judgement
-
-
-def _slowdown_of_life(state: ClusterState, record: JobRecord, slowdown: float, lost_us: int) -> float:
-    """A promise is about the whole life: what a job has had so far, what a move takes, and what is to come."""
-    assert record.profile is not None
-    ahead_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(record.profile)
-    life_us = record.progress.elapsed_us(state.now) + lost_us + slowdown * ahead_us
-    return life_us / (record.progress.solo_us + ahead_us)
-
-
-def _move(state: ClusterState, record: JobRecord, option: Option) -> Move:
+def _move(state: ClusterState, record: JobRecord, option: Option, rescues: str = "") -> Move:
     candidate = option.candidate
     assert candidate.pin is not None
-    group = candidate.group.name if candidate.group.name in state.groups else ""
     return Move(
-        job=record.spec.name, attempt=record.attempt, group=group, pin=candidate.pin, saving_usd=option.saving_usd
+        job=record.spec.name,
+        attempt=record.attempt,
+        group=candidate.group.name if candidate.group.name in state.groups else "",
+        pin=candidate.pin,
+        saving_usd=option.saving_usd,
+        rescues=rescues,
     )
 
 
-def _placed(without: ClusterState, record: JobRecord, option: Option) -> ClusterState:
-    """The state after the move."""
-    group = option.candidate.group
-    change(without, record.spec.name, pin=option.candidate.pin, group=group.name)
+def _placed(state: ClusterState, record: JobRecord, option: Option, rescues: str = "") -> ClusterState:
+    """The state after the move, and after the job's start there."""
+    without, group = without_record(state, record), option.candidate.group
+    progress = msgspec.structs.replace(record.progress, wall_us=record.progress.wall_us + record.start_us)
+    change(without, record.spec.name, pin=option.candidate.pin, group=group.name, progress=progress)
     without.groups_made += group.name not in without.groups
     fold_group(without, group)
     return without
-
-
-def _nodes(pin: Pin) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(pin.nodes(PoolKind.ROLLOUT) + pin.nodes(PoolKind.TRAINING)))

@@ -30,7 +30,7 @@ class Member(msgspec.Struct, eq=False):
 
     ``holds``: those of its permit; ``later``: those that the permit is promised; ``keeps``: those that its tail keeps,
     or would; ``lingers``: those that its state is on after a phase. ``ranks``: how many there are of each role that is
-    known to be registered whole.
+    known to be registered whole. ``blocked_us``: how long another's phase on its slots takes at most, if it was asked.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Member(msgspec.Struct, eq=False):
     keeps: int = 0
     lingers: int = 0
     ranks: dict[str, int] = {}
+    blocked_us: int | None = None
 
     def seat(self, pool: PoolKind) -> Seat:
         """Its slots in a pool."""

@@ -87,6 +87,7 @@ class Rotation:
             return None
         if permit.grant.later:
             tails.book(permit, event.at)
+        tails.book_move(permit, event.at)
         held = self._give_back(permit)
         if permit.dirty_ranks or self.lingers:
             self._leave_lingering(permit, held)
@@ -119,9 +120,9 @@ class Rotation:
             self.keeping |= keeps
             member.keeps, member.later = keeps, 0
 
-    def moving(self, command: MoveTail) -> None:
+    def moving(self, command: MoveTail, at: int) -> None:
         """Fold the demand to move a tail."""
-        tails.told(self.state.permits[command.job])
+        tails.told(self.state.permits[command.job], at)
 
     def tail_moved(self, event: TailMoved) -> None:
         """Fold one rank's report that it is off the slots that its tail does not keep."""

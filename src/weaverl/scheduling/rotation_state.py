@@ -25,18 +25,19 @@ class Lane(msgspec.Struct, eq=False):
 class Tail(msgspec.Struct):
     """The last part of a rollout, which can go on on the slots of ``keep`` alone.
 
-    ``unmoved``: ranks that were told to move there and have not; None before they are told.
+    ``unmoved``: ranks that were told to move there, at ``told_at``, and have not; None before they are told.
     """
 
     keep: tuple[Slot, ...]
     unmoved: list[int] | None = None
+    told_at: int | None = None
 
 
 class Permit(msgspec.Struct):
     """A granted phase. ``open_ranks`` have yet to end it; ``dirty_ranks`` ended it and left state on the slots.
 
     The slots of ``grant`` are those held now, and its ``later`` those still waited for. ``body_us`` is the slowest
-    rank's so far, of which ``lost_us`` went by for want of slots; that is booked up to ``since``.
+    rank's so far, of which ``lost_us`` went by for want of slots, booked up to ``since``, and for the tail's move.
     """
 
     grant: GrantPermit

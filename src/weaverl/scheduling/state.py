@@ -23,7 +23,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
     gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
     ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
-    least ``least_saving_usd``.
+    least ``least_saving_usd``; once more, and at any time, if a promise is in danger. Every ``review_us`` that is
+    looked for.
     """
 
     policy: str = "weave-paper"
@@ -36,10 +37,21 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     least_stay_us: int = 1_800_000_000
     least_saving_usd: float = 5.0
     saving_over_cost: float = 2.0
+    review_us: int = 1_800_000_000
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UsageError(f"policy {self.policy!r} is not known: choose one of {', '.join(POLICIES)}")
+
+    @property
+    def by_slack(self) -> bool:
+        """Whether new groups take turns by slack."""
+        return self.policy == "weave"
+
+    @property
+    def moves_jobs(self) -> bool:
+        """Whether running jobs are moved where that saves something."""
+        return self.policy == "weave"
 
 
 class NodeRecord(msgspec.Struct):

@@ -28,6 +28,17 @@ from weaverl.scheduling.rings import Member, Rings, Seat
 from weaverl.scheduling.rotation_state import Permit, Tail
 
 
+class TailRule(msgspec.Struct, frozen=True):
+    """How a rollout's tail goes on: on which share of the slots, how many times as long, after how long a move."""
+
+    keep: float = 0.25
+    stretch: float = 1.05
+    move_us: int = 1_000_000
+
+
+PUBLISHED_TAIL = TailRule()
+
+
 def book(permit: Permit, at: int) -> None:
     """Fold that time went by on the slots held since it was booked last: the rollout goes at their share of the pace.
 
@@ -46,10 +57,21 @@ def reached(permit: Permit, event: TailReached) -> None:
         permit.grant = msgspec.structs.replace(permit.grant, later=())
 
 
-def told(permit: Permit) -> None:
+def told(permit: Permit, at: int) -> None:
     """Fold the demand to move."""
     assert permit.tail is not None
-    permit.tail.unmoved = list(permit.open_ranks)
+    permit.tail.unmoved, permit.tail.told_at = list(permit.open_ranks), at
+
+
+def book_move(permit: Permit, at: int, rule: TailRule = PUBLISHED_TAIL) -> None:
+    """Fold that a phase has ended whose tail was told to move: what the move has cost it is no solo time.
+
+    Nobody can measure how long the tail would have taken where it was; the rule says by how much it was stretched.
+    """
+    if permit.tail is not None and permit.tail.told_at is not None:
+        since_us = at - permit.tail.told_at
+        move_us = min(rule.move_us, since_us)
+        permit.lost_us += move_us + round((since_us - move_us) * (1.0 - 1.0 / rule.stretch))
 
 
 def rank_moved(permit: Permit, rank: int) -> bool:

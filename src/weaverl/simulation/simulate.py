@@ -75,6 +75,7 @@ def simulate_heard(
         recorder,
         setup.seed or 0,
         propose=lambda near: propose(door.state, near),
+        review_us=known.review_us if known.moves_jobs else 0,
     )
     world.run(simulated_job(job, costs) for job in trace.jobs)
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup)}

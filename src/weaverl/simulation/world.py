@@ -94,7 +94,7 @@ class Listener(Protocol):
 class World:
     """Sends events to the scheduler and carries its commands out.
 
-    ``propose`` is asked for a plan of moves, aside, when somebody has left groups.
+    ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class World:
         recorder: Recorder | None = None,
         seed: int = 0,
         propose: Callable[[Collection[str]], PlanProposed | None] = lambda _: None,
+        review_us: int = 0,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -116,7 +117,8 @@ class World:
         self._costs, self._supply, self._work_of = costs, supply, work_of
         self._hear = [listener.hear for listener in listeners]
         self._propose = propose
-        self._thinned: dict[str, None] = {}
+        self._review_us = review_us
+        self._changed_groups: dict[str, None] = {}
         self._pools: dict[str, PoolKind] = {}
         self._groups: dict[str, Group] = {}
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
@@ -135,6 +137,8 @@ class World:
         self._send(ControllerStarted(epoch=EPOCH))
         self._report(self._supply.at_start())
         self._next_arrival(iter(jobs))
+        if self._review_us:
+            self.engine.at(self._review_us, self._review, None, TIMERS_LAST)
         self.engine.run()
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -188,6 +192,7 @@ class World:
 
     def _admitted(self, command: AdmitJob) -> None:
         self._regroup(command.group)
+        self._has_changed(command.group)
         run = self.runs[command.job]
         run.admit(command, self._paces(command.pin))
         if self._recorder is not None:
@@ -201,14 +206,26 @@ class World:
 
     def _left(self, command: RegroupJobs) -> None:
         self._regroup(command.group)
-        if command.group.members:
-            if not self._thinned:
+        self._has_changed(command.group)
+
+    def _has_changed(self, group: Group) -> None:
+        if group.members:
+            if not self._changed_groups:
                 self.engine.at(self.engine.now, self._plan, None, TIMERS_LAST)
-            self._thinned[command.group.name] = None
+            self._changed_groups[group.name] = None
 
     def _plan(self, _: None) -> None:
-        thinned, self._thinned = self._thinned, {}
-        plan = self._propose(thinned)
+        changed, self._changed_groups = self._changed_groups, {}
+        self._propose_near(changed)
+
+    def _review(self, _: None) -> None:
+        """Look at all promises from time to time, for as long as anything is to come."""
+        if len(self.engine):
+            self._propose_near(())
+            self.engine.at(self.engine.now + self._review_us, self._review, None, TIMERS_LAST)
+
+    def _propose_near(self, changed: Collection[str]) -> None:
+        plan = self._propose(changed)
         if plan is not None:
             self._send(msgspec.structs.replace(plan, at=self.engine.now))
 

@@ -30,9 +30,14 @@ def demands(spec: JobSpec) -> tuple[Demand, Demand]:
     )
 
 
+def new_group(state: ClusterState) -> Group:
+    """The group that would be opened next, empty."""
+    return Group(f"g{state.groups_made + 1}", (), (), (), by_slack=state.parameters.by_slack)
+
+
 def isolated(state: ClusterState, spec: JobSpec) -> Candidate:
     """A group of its own on free nodes of both pools."""
-    group = Group(f"g{state.groups_made + 1}", (), (), ())
+    group = new_group(state)
     if spec.placement is Placement.LOCAL:
         catalog = index_of(state).catalog
         offered = {pool: nodes_of(state, catalog.free(pool)) for pool in PoolKind}

@@ -6,15 +6,15 @@ may be new or a group's own. And groups take turns by slack; what that comes to 
 as they are spread, and a promise is judged by what it leaves room for after what the job has lost so far.
 """
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
 import msgspec
 
 from weaverl.domain.cluster import Node, PoolKind
-from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import JobSpec, PhaseProfile, Placement
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.scheduling.admission import (
     CLOSED,
     Candidate,
@@ -25,179 +25,149 @@ from weaverl.scheduling.admission import (
     decided,
     first_admitted,
 )
-from weaverl.scheduling.forecast import forecast, least_slowdowns, spread
+from weaverl.scheduling.expected_dollars import (
+    Stay,
+    nodes_of_pin,
+    slowdowns_of,
+    stay_of,
+    stay_of_newcomer,
+    until_us,
+    usd_until,
+)
+from weaverl.scheduling.forecast import least_slowdowns
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies.pinning import isolated, joined, nodes_of
-from weaverl.scheduling.round_model import Member
-from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
+from weaverl.scheduling.state import ClusterState
 
-UNKNOWN_ITERATIONS = 300
-"""How many iterations a job is taken to have left that does not say."""
+MOST_MEMBERS = 5
+"""Of a group, unless nothing else is to be had: it is played out at every arrival, and who fails disturbs them all."""
 
-MARGIN = 0.04
-"""The part of a promise that is kept in hand for what a play of the group cannot foresee."""
+_ANY = 1_000_000
+
+_EXCESS, _ALWAYS = 0.12, 0.01
+"""What is kept in hand for what a play of the group cannot foresee: so much of the time lost, and of all."""
 
 
-class Stay(NamedTuple):
-    """A member with its mean times, the solo microseconds that it has left, and the slowdown that it may have."""
+class Company(NamedTuple):
+    """Who is in a group already, and until when each of its nodes is expected to be needed, in microseconds."""
 
-    member: Member
-    profile: PhaseProfile
-    left_us: float
-    allowed: float
+    stays: list[Stay]
+    until_us: dict[str, float]
 
 
 class Option(NamedTuple):
-    """A candidate, who would be in the group, and the least dollars that it can add."""
+    """A candidate, who is there already, the newcomer, and the least dollars that it can add."""
 
     candidate: Candidate
-    before: "Company"
-    stays: list[Stay]
+    company: Company
+    newcomer: Stay | None
     least_usd: float
 
 
-class Company:
-    """A group as it is: until when each of its nodes is expected to be needed, in microseconds from now."""
+class Cheapest(NamedTuple):
+    """The option that adds the fewest dollars and keeps every promise."""
 
-    def __init__(self, state: ClusterState, group: Group) -> None:
-        self.stays = [_stay(state, record) for record in state.members(group)]
+    usd: float
+    candidate: Candidate
+    judgement: Judgement
 
-    @cached_property
-    def until_us(self) -> dict[str, float]:
-        """By node."""
-        return _until_us(self.stays, _forecast(self.stays))
+
+NOBODY = Company([], {})
 
 
 def choose(state: ClusterState, spec: JobSpec) -> Decision:
     """The placement with the fewest expected dollars among those that keep every promise."""
-    alone = _by_slack(isolated(state, spec))
     if spec.profile is None:
-        return first_admitted(state, [alone], spec)
-    told, best = Told(), None
-    for option in sorted(_options(state, spec, alone), key=lambda one: one.least_usd):
-        if best is not None and option.least_usd >= best[0]:
+        return first_admitted(state, [isolated(state, spec)], spec)
+    told, groups = Told(), state.groups.values()
+    found = cheapest(state, [alone(state, spec), *into_groups(state, spec, groups)], told)
+    if found is None:
+        found = cheapest(state, into_groups(state, spec, filter(_full, groups), most_members=_ANY), told)
+    if found is None:
+        return Decision(chosen=None, verdicts=told.verdicts())
+    return decided(found.candidate, found.judgement, told)
+
+
+def cheapest(state: ClusterState, options: Iterable[Option], told: Told, *, below_usd: float = inf) -> Cheapest | None:
+    """The best of options, if it adds less than ``below_usd``; what is refused before it is told."""
+    best = None
+    for option in sorted(options, key=lambda one: one.least_usd):
+        if option.least_usd >= below_usd:
             break
-        judgement, usd = _judge(state, option)
+        judgement, usd = judged(state, option)
         if judgement.refused:
             told.refused(option.candidate, judgement)
-        elif best is None or usd < best[0]:
-            best = (usd, option.candidate, judgement)
-    if best is None:
-        return Decision(chosen=None, verdicts=told.verdicts())
-    return decided(best[1], best[2], told)
+        elif usd < below_usd:
+            best, below_usd = Cheapest(usd, option.candidate, judgement), usd
+    return best
 
 
-def _options(state: ClusterState, spec: JobSpec, alone: Candidate) -> Iterator[Option]:
-    company = Company(state, alone.group) if alone.group.name in state.groups else None
-    yield _option(state, spec, alone, company or _nobody())
-    for group in state.groups.values():
-        closed = closed_reason(state, group)
+def alone(state: ClusterState, spec: JobSpec, start_us: int = 0) -> Option:
+    """A group of its own."""
+    return option_of(state, spec, isolated(state, spec), NOBODY, start_us)
+
+
+def into_groups(
+    state: ClusterState, spec: JobSpec, groups: Iterable[Group], start_us: int = 0, most_members: int = MOST_MEMBERS
+) -> Iterator[Option]:
+    """All ways into groups."""
+    for group in groups:
+        closed = closed_reason(state, group) or _full(group, most_members)
         if closed:
-            closed_candidate = Candidate(kind="pack", group=group, added_usd_per_hour=0.0, refused=closed, sort=CLOSED)
-            yield Option(closed_candidate, _nobody(), [], 0.0)
+            refused = Candidate(kind="pack", group=group, added_usd_per_hour=0.0, refused=closed, sort=CLOSED)
+            yield Option(refused, NOBODY, None, 0.0)
             continue
-        company = Company(state, group)
+        company = company_of(state, group)
         for candidate in _into(state, spec, group):
-            yield _option(state, spec, _by_slack(candidate), company)
+            yield option_of(state, spec, candidate, company, start_us)
 
 
-def _option(state: ClusterState, spec: JobSpec, candidate: Candidate, before: Company) -> Option:
-    """What the candidate adds at least: the others' nodes until now, and the job's own for its solo time."""
-    if candidate.pin is None or spec.profile is None:
-        return Option(candidate, before, [], candidate.added_usd_per_hour)
-    new = _newcomer(state, spec, spec.profile, candidate.pin)
-    until = dict(before.until_us)
-    for node in _nodes(candidate.pin):
-        until[node] = max(until.get(node, 0.0), new.left_us)
-    return Option(candidate, before, [*before.stays, new], _usd(state, until) - _usd(state, before.until_us))
+def _full(group: Group, most_members: int = MOST_MEMBERS) -> str:
+    number = len(group.members)
+    return f"has {number} members, and is joined only where nothing else can be had" if number >= most_members else ""
 
 
-def _judge(state: ClusterState, option: Option) -> tuple[Judgement, float]:
+def company_of(state: ClusterState, group: Group) -> Company:
+    """A group as it is."""
+    stays = [stay_of(state, record) for record in state.members(group)]
+    return Company(stays, until_us(stays, slowdowns_of(stays)))
+
+
+def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company: Company, start_us: int) -> Option:
+    """What a candidate adds at least: the others' nodes until now, and the job's own for its solo time."""
+    if candidate.pin is None:
+        return Option(candidate, company, None, candidate.added_usd_per_hour)
+    newcomer = stay_of_newcomer(state, spec, candidate.pin, start_us)
+    until = dict(company.until_us)
+    for node in nodes_of_pin(candidate.pin):
+        until[node] = max(until.get(node, 0.0), newcomer.left_us)
+    return Option(candidate, company, newcomer, usd_until(state, until) - usd_until(state, company.until_us))
+
+
+def judged(state: ClusterState, option: Option) -> tuple[Judgement, float]:
     """Whether every promise is kept, and the expected dollars that are added."""
-    if option.candidate.pin is None:
-        return Judgement(refused=option.candidate.refused), float("inf")
-    slowdowns = least_slowdowns([stay.member for stay in option.stays], _allowed(option.stays))
-    refused = _broken(option.stays, slowdowns)
+    if option.newcomer is None:
+        return Judgement(refused=option.candidate.refused), inf
+    stays = [*option.company.stays, option.newcomer]
+    allowed = {stay.member.job: max(stay.allowed, 1.0) for stay in stays}
+    slowdowns = least_slowdowns([stay.member for stay in stays], allowed)
+    refused = broken(stays, slowdowns)
     if not refused:
-        slowdowns = _forecast(option.stays)
-        refused = _broken(option.stays, slowdowns)
-    usd = _usd(state, _until_us(option.stays, slowdowns)) - _usd(state, option.before.until_us)
+        slowdowns = slowdowns_of(stays)
+        refused = broken(stays, slowdowns)
+    usd = usd_until(state, until_us(stays, slowdowns)) - usd_until(state, option.company.until_us)
     return Judgement(refused=refused, slowdowns=slowdowns), usd
 
 
-def _broken(stays: list[Stay], slowdowns: dict[str, float]) -> str:
-    """The first promise that would be broken."""
+def broken(stays: Iterable[Stay], slowdowns: Mapping[str, float], kept: float = 1.0) -> str:
+    """The first promise that would be broken, with so much of the usual reserve kept in hand."""
     for stay in stays:
         slowdown = slowdowns[stay.member.job]
-        if slowdown > 1.0 and slowdown > stay.allowed * (1.0 - MARGIN):
+        foreseen = 1.0 + (slowdown - 1.0) * (1.0 + kept * _EXCESS) + kept * _ALWAYS
+        if slowdown > 1.0 and foreseen > stay.allowed:
             return breaks_promise(stay.member.job, slowdown, stay.allowed)
     return ""
-
-
-def _forecast(stays: list[Stay]) -> dict[str, float]:
-    if len(stays) == 1:
-        return {stays[0].member.job: 1.0}
-    members = [stay.member for stay in stays]
-    return forecast(
-        members,
-        _allowed(stays),
-        rollouts={stay.member.job: spread(stay.profile) for stay in stays},
-        tails={stay.member.job: stay.profile.rollout_p80 for stay in stays},
-    )
-
-
-def _allowed(stays: list[Stay]) -> dict[str, float]:
-    return {stay.member.job: max(stay.allowed, 1.0) for stay in stays}
-
-
-def _until_us(stays: list[Stay], slowdowns: dict[str, float]) -> dict[str, float]:
-    """Until when each node is needed: as long as the last job that uses it."""
-    until: dict[str, float] = {}
-    for stay in stays:
-        end = stay.left_us * slowdowns[stay.member.job]
-        for node in _nodes(stay.member.pin):
-            until[node] = max(until.get(node, 0.0), end)
-    return until
-
-
-def _usd(state: ClusterState, until_us: dict[str, float]) -> float:
-    return sum(state.usd_per_hour((node,)) * end for node, end in until_us.items()) / 3600e6
-
-
-def _stay(state: ClusterState, record: JobRecord) -> Stay:
-    assert record.pin is not None and record.profile is not None
-    member = _expected(state, record.spec.name, record.profile, record.pin)
-    iterations = record.spec.iterations or UNKNOWN_ITERATIONS
-    left_us = max(iterations - record.iterations_done, 1) * member.solo_us
-    done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now)
-    allowed = (record.spec.slo * (done_us + left_us) - elapsed_us) / left_us
-    return Stay(member, record.profile, left_us, allowed)
-
-
-def _newcomer(state: ClusterState, spec: JobSpec, profile: PhaseProfile, pin: Pin) -> Stay:
-    member = _expected(state, spec.name, profile, pin)
-    return Stay(member, profile, (spec.iterations or UNKNOWN_ITERATIONS) * member.solo_us, spec.slo)
-
-
-def _expected(state: ClusterState, name: str, profile: PhaseProfile, pin: Pin) -> Member:
-    mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
-    return planned_member(state, name, mean, pin)
-
-
-def _nobody() -> Company:
-    company = Company.__new__(Company)
-    company.stays = []
-    return company
-
-
-def _nodes(pin: Pin) -> tuple[str, ...]:
-    return (*pin.nodes(PoolKind.ROLLOUT), *pin.nodes(PoolKind.TRAINING))
-
-
-def _by_slack(candidate: Candidate) -> Candidate:
-    group = msgspec.structs.replace(candidate.group, by_slack=True)
-    return msgspec.structs.replace(candidate, group=group)
 
 
 def _into(state: ClusterState, spec: JobSpec, group: Group) -> Iterator[Candidate]:

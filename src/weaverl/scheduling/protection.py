@@ -1,0 +1,119 @@
+"""Late jobs in groups by slack: their slots are kept free for their next phase, where that costs less than it saves.
+
+Going first among those who wait is not enough for a late job: it still meets slots that somebody was granted just
+before it asked. So another request for such slots waits for it, if the late job is expected to ask within half the
+time for which the other would hold them: then the slots are idle for less than the late job would have waited. Late
+jobs do not wait for one another, and nobody who was passed too often waits: too many reservations would slow a group
+as a whole.
+
+Who does not ask in its time (a frozen process) is waited for no longer than ``turn_patience_us``, until it asks again.
+"""
+
+from weaverl.domain.cluster import PoolKind
+from weaverl.domain.commands import SetTimer
+from weaverl.domain.events import PermitRequested
+from weaverl.domain.jobs import PhaseProfile
+from weaverl.scheduling.progress import allowance, is_late
+from weaverl.scheduling.rings import Member, Seat
+from weaverl.scheduling.rotation import Rotation
+from weaverl.scheduling.rotation_state import ROLLOUT
+from weaverl.scheduling.round_model import MICROSECONDS
+from weaverl.scheduling.state import ClusterState, switches_of
+
+POOLS = tuple(PoolKind)
+
+
+def room_of(rotation: Rotation, cluster: ClusterState, member: Member) -> int | None:
+    """The slowdown, in thousandths, that a job's promise leaves room for; a wait for a neighbour is kept in hand."""
+    record = cluster.jobs[member.name]
+    if record.profile is None:
+        return None
+    if member.blocked_us is None:
+        member.blocked_us = _blocked_us(rotation, cluster, member)
+    return allowance(record, cluster.now, member.blocked_us)
+
+
+def awaited(
+    rotation: Rotation, cluster: ClusterState, request: PermitRequested, member: Member, seat: Seat
+) -> Member | None:
+    """The late job that a request has to wait for, if there is one."""
+    profile = cluster.jobs[request.job].profile
+    if profile is None or _is_late(rotation, cluster, member):
+        return None
+    latest = cluster.now + _held_us(cluster, profile, request.pool) // 2
+    for other in rotation.rings.members.values():
+        if other is not member and _is_late(rotation, cluster, other):
+            for pool in POOLS:
+                if other.seat(pool).mask & seat.mask and _comes_by(rotation, cluster, other, pool, latest):
+                    return other
+    return None
+
+
+def watch(rotation: Rotation, cluster: ClusterState, late: Member) -> SetTimer | None:
+    """The patience with a late job begins, unless it has."""
+    if late.name in rotation.state.stalled:
+        return None
+    permit, profile = rotation.state.permits.get(late.name), cluster.jobs[late.name].profile
+    due = cluster.now
+    if permit is not None and profile is not None:
+        at_most = max(profile.rollout_max_seconds, profile.training_seconds)
+        due = max(due, permit.since + round(at_most * MICROSECONDS))
+    name = f"turn/{rotation.state.group.name}/{late.name}/{cluster.now}"
+    return SetTimer(name=name, at=due + cluster.parameters.turn_patience_us)
+
+
+def _is_late(rotation: Rotation, cluster: ClusterState, member: Member) -> bool:
+    left, record = room_of(rotation, cluster, member), cluster.jobs[member.name]
+    return left is not None and record.ending is None and is_late(record.spec.slo, left)
+
+
+def _blocked_us(rotation: Rotation, cluster: ClusterState, member: Member) -> int:
+    """How long the longest phase takes that another may have begun on its slots."""
+    longest = 0
+    for other in rotation.rings.members.values():
+        profile = cluster.jobs[other.name].profile
+        if other is not member and profile is not None:
+            for pool in POOLS:
+                if other.seat(pool).mask & (member.rollout.mask | member.training.mask):
+                    longest = max(longest, _held_us(cluster, profile, pool))
+    return longest
+
+
+def _comes_by(rotation: Rotation, cluster: ClusterState, late: Member, pool: PoolKind, latest: int) -> bool:
+    """Whether a job has its turns in a pool, does not wait there already, and will ask before that."""
+    if any(late.name not in lane.ring for lane in late.seat(pool).lanes):
+        return False
+    if rotation.asking & late.bit and any(one.job == late.name and one.pool is pool for one in rotation.state.waiting):
+        return False
+    return _asks_at(rotation, cluster, late, pool) < latest
+
+
+def _asks_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: PoolKind) -> int:
+    """When a job is expected to ask for its slots of a pool, by its mean times."""
+    record, now = cluster.jobs[member.name], cluster.now
+    profile = record.profile
+    assert profile is not None
+    rollout, training = (_held_us(cluster, profile, of) for of in (PoolKind.ROLLOUT, PoolKind.TRAINING))
+    rest = round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
+    permit = rotation.state.permits.get(member.name)
+    waiting = next((one for one in rotation.state.waiting if one.job == member.name), None)
+    if permit is not None:
+        at_rollout = permit.grant.phase is ROLLOUT
+        ends = max(permit.since + (rollout if at_rollout else training), now)
+    elif waiting is not None:
+        at_rollout = waiting.phase is ROLLOUT
+        ends = now + (rollout if at_rollout else training)
+    else:  # between two phases, and what it does there takes no time worth speaking of
+        at_rollout, ends = record.progress.part_us > 0, now
+        rest = 0 if not at_rollout else rest
+    if at_rollout:
+        return ends if pool is PoolKind.TRAINING else ends + training + rest
+    return ends + rest if pool is PoolKind.ROLLOUT else ends + rest + rollout
+
+
+def _held_us(cluster: ClusterState, profile: PhaseProfile, pool: PoolKind) -> int:
+    """How long a job's phase holds its slots, with a hand-over."""
+    switches = switches_of(cluster.cluster, profile)
+    if pool is PoolKind.ROLLOUT:
+        return round(profile.rollout_mean_seconds * MICROSECONDS) + switches.rollout_us
+    return round(profile.training_seconds * MICROSECONDS) + switches.training_us
