@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weaverl.cli.outputs import check_writable, emit
-from weaverl.cli.simulate_checks import check_names, check_policy, complain_of_different_work, refuse_others
+from weaverl.cli.simulate_checks import check_names, check_policy, complain_of_different_work, parameter, refuse_others
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -217,11 +217,8 @@ def resolved_costs(
         name, equals, value = setting.partition("=")
         if not equals or name not in Costs.__struct_fields__:
             raise UsageError(f"--set {setting}: give NAME=VALUE, NAME one of {', '.join(Costs.__struct_fields__)}")
-        changed[name] = value.split(",") if "," in value else value
-    try:
-        return msgspec.convert(changed, Costs, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"a parameter cannot be taken: {error}; see `parameters` of a run's --json") from None
+        changed[name] = parameter(name, value)
+    return msgspec.convert(changed, Costs)
 
 
 def load_trace(name: str, drift: float | None = None) -> "Trace":

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -39,6 +39,33 @@ def check_names(traces: Sequence["Trace"]) -> None:
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             raise UsageError(f"{names.count(name)} traces are named {name}: give each its own file name, and once")
+
+
+def parameter(name: str, text: str) -> Any:
+    """The value of a simulation's parameter, as its type is. Raises UsageError."""
+    import msgspec
+
+    from weaverl.simulation.costs import Costs
+
+    (field,) = (one for one in msgspec.structs.fields(Costs) if one.name == name)
+    try:
+        return msgspec.convert(text.split(",") if "," in text else text, field.type, strict=False)
+    except msgspec.ValidationError:
+        raise UsageError(f"--set {name}={text}: give {_kind(field.default)}") from None
+
+
+def _kind(default: object) -> str:
+    from weaverl.simulation.costs import LinkSharing
+
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, tuple):
+        return f"two numbers, at 7B and at 70B, such as {','.join(map(str, default))}"
+    if isinstance(default, LinkSharing):
+        return " or ".join(LinkSharing)
+    if default is None:
+        return "a number"
+    return f"a {'whole ' if isinstance(default, int) else ''}number, such as {default}"
 
 
 def refuse_others(context: typer.Context, *allowed: str) -> None:
