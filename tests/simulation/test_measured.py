@@ -3,13 +3,12 @@
 import msgspec
 import pytest
 
-from reports.example import cluster
-from reports.hand import interval
 from simulation.small import row, trace
-from weaverl.domain.cluster import Slot
+from weaverl.domain.cluster import Node, PoolKind, Slot
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseKind
-from weaverl.domain.timeline import Timeline
+from weaverl.domain.timeline import Interval, Timeline
+from weaverl.domain.units import GIB
 from weaverl.errors import UsageError
 from weaverl.reports.recorded import compare_timeline, write_recorded
 from weaverl.simulation.costs import Costs
@@ -17,6 +16,7 @@ from weaverl.simulation.measured import compare_with_simulation
 from weaverl.simulation.simulate import Setup, simulate_heard
 from weaverl.simulation.timeline import Recorder
 
+LOADING, ROLLOUT, TRAINING = PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING
 JOBS = trace(
     row("a", iterations=15, rollout=100, training=90, rollout_max_seconds=150, rollout_cv=0.3, sync_gib=8.0),
     row(
@@ -51,23 +51,6 @@ def test_the_same_times_give_the_same_order_and_the_same_end(run):
     assert found.deviation == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_job_that_asked_while_another_ones_cold_start_held_the_slot_has_its_turn_behind_it():
-    intervals = [
-        interval("a", "rollout", 0, 1, 3),
-        interval("b", "rollout", 0, 3, 5, requested=0.5),
-        interval("a", "training", 0, 3, 5),
-        interval("b", "training", 0, 5, 7),
-        interval("a", "rollout", 1, 5, 7),
-        interval("b", "rollout", 1, 7, 9),
-        interval("a", "training", 1, 7, 9),
-        interval("b", "training", 1, 9, 11),
-    ]
-    pin = Pin(rollout=(Slot("r0", 0),), training=(Slot("t0", 0),))
-    found = compare_with_simulation(cluster(1), {"a": pin, "b": pin}, Timeline(intervals=tuple(intervals)))
-    assert found.order == {"r0": True, "t0": True}
-    assert (found.measured_seconds, found.simulated_seconds) == (10.0, 10.0)
-
-
 def test_other_times_are_noticed(run):
     finished, _, pins, timeline = run
     late = [
@@ -86,6 +69,52 @@ def test_a_timeline_file_is_all_that_is_needed(run, tmp_path):
     found = compare_timeline(tmp_path / "run")
     assert all(found.order.values())
     assert found.deviation == pytest.approx(0.0, abs=1e-9)
+
+
+def phase(job, kind, asked, granted, ended, *, save=0):
+    """On the only node of a pool; milliseconds. Cold starts load onto the rollout node."""
+    return Interval(
+        job=job,
+        attempt=1,
+        phase=kind,
+        iteration=0,
+        slots=(Slot("t" if kind is TRAINING else "r", 0),),
+        requested_at=asked * 1000,
+        granted_at=granted * 1000,
+        started_at=granted * 1000,
+        ended_at=ended * 1000,
+        released_at=ended * 1000,
+        save_us=save * 1000,
+        token=f"{job}{kind}",
+    )
+
+
+RACE = Timeline(
+    intervals=(
+        phase("b", LOADING, 0, 0, 50, save=40),
+        phase("a", LOADING, 50, 95, 195, save=35),
+        phase("b", ROLLOUT, 160, 333, 433),
+        phase("a", ROLLOUT, 233, 233, 333),
+        phase("a", TRAINING, 333, 333, 433),
+        phase("b", TRAINING, 433, 433, 533),
+    )
+)
+"""The second job asks first, while the first one's state is still on the node: saved in 35 ms, heard of 5 ms later."""
+
+
+def test_cold_starts_and_what_they_leave_on_the_slots_decide_who_is_first(run):
+    cluster = msgspec.structs.replace(run[0].cluster, nodes=tuple(node(name) for name in "rt"))
+    pin = Pin((Slot("r", 0),), (Slot("t", 0),))
+    found = compare_with_simulation(cluster, {"a": pin, "b": pin}, RACE)
+    assert found.order == {"r": True, "t": True}
+    assert found.deviation == 0.0
+    warm = Timeline(intervals=tuple(one for one in RACE.intervals if one.phase is not LOADING))
+    assert compare_with_simulation(cluster, {"a": pin, "b": pin}, warm).order == {"r": False, "t": False}
+
+
+def node(name):
+    pool = PoolKind.ROLLOUT if name == "r" else PoolKind.TRAINING
+    return Node(name=name, pool=pool, host=name, num_devices=1, device_memory_bytes=GIB, host_memory_bytes=GIB)
 
 
 def test_a_run_with_several_attempts_or_missing_iterations_is_refused(run):

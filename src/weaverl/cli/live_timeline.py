@@ -34,11 +34,12 @@ def _earlier_jobs(store: Store, timeline: Timeline, known: Sequence[TimelineJob]
 
 
 def header_jobs(facts: Sequence[Fact]) -> tuple[TimelineJob, ...]:
-    """The jobs that a log speaks of, with the pins of their attempts."""
+    """The jobs that a log speaks of, with the pins of their attempts, in the order of their last submission."""
     pins = pins_of(facts)
     specs: dict[str, JobSpec] = {}
     for fact in facts:
         accepted = any(isinstance(command, AcceptJob) for command in fact.commands)
         if accepted and isinstance(fact.event, JobSubmitted) and fact.event.spec.name in pins:
+            specs.pop(fact.event.spec.name, None)
             specs[fact.event.spec.name] = fact.event.spec
     return tuple(timeline_job(spec, pins[name]) for name, spec in specs.items())

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node, Slot
+from weaverl.domain.cluster import Cluster, Node, PoolKind
 from weaverl.domain.commands import AcceptJob, AdmitJob, AnyCommand, GrantPermit, StartRank
 from weaverl.domain.events import AnyEvent, JobSubmitted, ProcessExited, RankId
 from weaverl.domain.groups import Group, Pin
@@ -19,8 +19,9 @@ from weaverl.domain.timeline import Interval, Timeline
 from weaverl.errors import UsageError
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.simulation.costs import Costs
+from weaverl.simulation.late_saves import late_saves
 from weaverl.simulation.run import Run
-from weaverl.simulation.workload import ROLE, SimulatedJob, Work
+from weaverl.simulation.workload import ROLE, Load, SimulatedJob, Start, Work
 from weaverl.simulation.world import World
 
 ROLLOUT, TRAINING = PhaseKind.ROLLOUT, PhaseKind.TRAINING
@@ -56,10 +57,9 @@ def compare_with_simulation(cluster: Cluster, pins: Mapping[str, Pin], timeline:
     Raises:
         UsageError: a job has several attempts, a rollout in parts, or an iteration without both phases.
     """
-    by_job = _by_job(timeline.intervals)
+    by_job, late = _by_job(timeline.intervals), late_saves(timeline.intervals)
     arrivals = _arrivals({name: by_job[name] for name in pins if name in by_job})
-    opened = _opened(timeline.intervals)
-    jobs = [measured_job(name, pins[name], by_job[name], arrival, opened) for name, arrival in arrivals.items()]
+    jobs = [measured_job(name, pins[name], by_job[name], arrival, late) for name, arrival in arrivals.items()]
     grants, seconds = simulate_measured(cluster, jobs)
     measured = _grants_of(timeline.intervals)
     work = [one for one in timeline.intervals if one.phase is not PhaseKind.LOADING]
@@ -92,12 +92,12 @@ def simulate_measured(cluster: Cluster, jobs: Sequence[MeasuredJob]) -> tuple[di
 
 
 def measured_job(
-    name: str, pin: Pin, intervals: Sequence[Interval], arrival_us: int, opened: Mapping[Slot, int]
+    name: str, pin: Pin, intervals: Sequence[Interval], arrival_us: int, late: Mapping[str, int]
 ) -> MeasuredJob:
     """A job from its arrival and the intervals of its only attempt.
 
-    Cold starts hold slots too, and the simulated world has them hold none: the first rollout is asked for when its
-    slots were ``opened`` for rollouts, if it was asked for before that.
+    It registers when it first asks for slots to load onto; where it loaded onto none, with its first rollout. ``late``
+    is of all jobs, by token: see ``late_saves``.
     """
     if len({one.attempt for one in intervals}) != 1:
         raise UsageError(f"job {name} ran several attempts: simulate a run without faults")
@@ -117,19 +117,42 @@ def measured_job(
             max(after.requested_at - one.released_at, 0) for one, after in zip(rollouts, trainings, strict=True)
         ],
         held_us={ROLLOUT: [_overhead(one) for one in rollouts], TRAINING: [_overhead(one) for one in trainings]},
+        late_save_us={
+            phase: [late.get(one.token, 0) for one in of_phase]
+            for phase, of_phase in ((ROLLOUT, rollouts), (TRAINING, trainings))
+        },
+        start=_start(pin, intervals, rollouts[0].requested_at, late),
     )
-    first_request = max(rollouts[0].requested_at, min(opened[slot] for slot in rollouts[0].slots))
-    job = SimulatedJob(spec=_spec(name, pin, work), arrival_us=arrival_us, cold_start_us=first_request - arrival_us)
+    registered = min([rollouts[0].requested_at, *(one.requested_at for one in _loads(intervals))])
+    job = SimulatedJob(spec=_spec(name, pin, work), arrival_us=arrival_us, cold_start_us=registered - arrival_us)
     return MeasuredJob(job, pin, work)
 
 
-def _opened(intervals: Iterable[Interval]) -> dict[Slot, int]:
-    """When each slot was first granted to a rollout."""
-    opened: dict[Slot, int] = {}
-    for one in intervals:
-        if one.phase is ROLLOUT:
-            opened |= {slot: min(one.granted_at, opened.get(slot, one.granted_at)) for slot in one.slots}
-    return opened
+def _start(pin: Pin, intervals: Sequence[Interval], rollout_at: int, late: Mapping[str, int]) -> Start | None:
+    loads = _loads(intervals)
+    if not loads:
+        return None
+    registered = min([rollout_at, *(one.requested_at for one in loads)])
+    done = [one.released_at for one in loads if one.released_at <= rollout_at]
+    return Start(
+        loads=tuple(
+            Load(
+                pool=PoolKind.ROLLOUT if one.slots[0] in pin.rollout else PoolKind.TRAINING,
+                asked_us=one.requested_at - registered,
+                held_us=one.released_at - one.granted_at,
+                late_save_us=late.get(one.token, 0),
+            )
+            for one in loads
+        ),
+        awaited=len(done),
+        rollout_us=rollout_at - max([registered, *done]),
+    )
+
+
+def _loads(intervals: Iterable[Interval]) -> list[Interval]:
+    """Cold starts that held slots, in the order in which they were asked for."""
+    loads = [one for one in intervals if one.phase is PhaseKind.LOADING and one.slots]
+    return sorted(loads, key=lambda one: one.requested_at)
 
 
 def _arrivals(by_job: Mapping[str, Sequence[Interval]]) -> dict[str, int]:
@@ -143,8 +166,8 @@ def _arrivals(by_job: Mapping[str, Sequence[Interval]]) -> dict[str, int]:
 
 
 def _overhead(one: Interval) -> int:
-    """Time that the slots were held beside the body: restore before it, and save after it, at once or later."""
-    return one.started_at - one.granted_at + max(one.released_at - one.ended_at, one.save_us)
+    """Time that the slots were held beside the body: restore before it, and what was saved at once after it."""
+    return one.started_at - one.granted_at + one.released_at - one.ended_at
 
 
 def _spec(name: str, pin: Pin, work: Work) -> JobSpec:
@@ -194,7 +217,7 @@ class _Order:
         if isinstance(event, ProcessExited):
             self.last_end = event.at
         for command in commands:
-            if isinstance(command, GrantPermit):
+            if isinstance(command, GrantPermit) and command.phase is not PhaseKind.LOADING:
                 self.first = self.first or event.at
                 for node in dict.fromkeys(slot.node for slot in command.slots):
                     self.grants.setdefault(node, []).append((command.job, command.phase, command.iteration))

@@ -2,7 +2,7 @@
 
 from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import AdmitJob, GrantPermit
-from weaverl.domain.events import RankId
+from weaverl.domain.events import RankId, Token
 from weaverl.domain.jobs import PhaseKind
 from weaverl.simulation.workload import SimulatedJob, Work
 
@@ -18,6 +18,7 @@ class Run:
     announced when they have come, since a job in its tail gets no more. ``due`` is when the phase's next step comes:
     whatever was planned for another time is out of date. ``moving``: it is to move at the end of an iteration.
     ``present``: from its admission until it is told to stop its processes are on its ``nodes``, those of each phase.
+    ``late_saves``: of a measured run, how long it takes to save what lingers after a permit, by its token.
     """
 
     __slots__ = (
@@ -30,6 +31,7 @@ class Run:
         "home",
         "iteration",
         "job",
+        "late_saves",
         "loaded",
         "moved",
         "moving",
@@ -66,6 +68,7 @@ class Run:
         self.due = NOT_DUE
         self.requested_at = 0
         self.syncing_since = NOT_DUE
+        self.late_saves: dict[Token, int] = {}
 
     def admit(self, command: AdmitJob, paces: dict[PhaseKind, float]) -> None:
         """A new attempt begins. Alone in its group, the job is loaded right where it will run."""
@@ -94,6 +97,8 @@ class Run:
         self.moved = self.tail_late = False
         held_us = self.work.held_us
         self.restore_us = self._switch_us(phase) if held_us is None else held_us[phase][self.iteration]
+        if self.work.late_save_us is not None:
+            self.late_saves[grant.token] = self.work.late_save_us[phase][self.iteration]
         self.started = self.since = now + self.restore_us
         self.parts: list[tuple[int, ...]] = []
         self.part_since = now

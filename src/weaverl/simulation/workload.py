@@ -11,6 +11,7 @@ from math import ceil, log, sqrt
 import msgspec
 import numpy as np
 
+from weaverl.domain.cluster import PoolKind
 from weaverl.domain.jobs import HostMemory, JobSpec, PhaseKind, PhaseProfile, Role
 from weaverl.domain.units import GIB
 from weaverl.simulation.costs import Costs, for_model, sync_seconds
@@ -41,11 +42,35 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     tail_devices: int = 0
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """State that a measured job loaded onto its slots of a pool. Microseconds.
+
+    ``asked_us``: after its registration; ``late_save_us``: to save the state when another asked for the slots.
+    """
+
+    pool: PoolKind
+    asked_us: int
+    held_us: int
+    late_save_us: int
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a measured job did before its first rollout, which it asked for when ``awaited`` loads had ended.
+
+    ``rollout_us``: from the end of the last of these to its request; without any, from its registration.
+    """
+
+    loads: tuple[Load, ...]
+    awaited: int
+    rollout_us: int
+
+
 class Work(msgspec.Struct, frozen=True):
     """Microseconds of each of a job's iterations alone on its own warm nodes, by phase.
 
-    Of a measured run also what passed between rollout and training, and how long slots were held beside the bodies:
-    then nothing else is paid for a hand-over.
+    Of a measured run also how it began, what passed between rollout and training, how long slots were held beside the
+    bodies, and how long it took to save state that had stayed until another asked for the slots: then nothing else is
+    paid for a hand-over.
     """
 
     rollout_us: list[int]
@@ -54,6 +79,8 @@ class Work(msgspec.Struct, frozen=True):
     other_us: list[int]
     between_us: list[int] | None = None
     held_us: dict[PhaseKind, list[int]] | None = None
+    late_save_us: dict[PhaseKind, list[int]] | None = None
+    start: Start | None = None
 
     @property
     def num_iterations(self) -> int:

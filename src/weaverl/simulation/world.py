@@ -49,6 +49,7 @@ from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
 from weaverl.simulation.failures import Faults
 from weaverl.simulation.interference import Interference
 from weaverl.simulation.link import PrivateLink, SharedLink
+from weaverl.simulation.loading import Loading
 from weaverl.simulation.phases import Phases
 from weaverl.simulation.run import NOT_DUE, Run
 from weaverl.simulation.timeline import Recorder
@@ -125,6 +126,7 @@ class World:
         self._recorder = recorder
         interference = Interference(costs, runs, self._groups)
         self._phases = Phases(self.engine, link, costs, interference.factor, self._send, self._finished, recorder)
+        self._loading = Loading(self.engine, self._send, self._phases.begin)
         self._lost: set[str] = set()
         self._faults = (
             Faults(self.engine, costs.node_mtbf_hours, (seed, 1), self._nodes_that_work, self._lose),
@@ -147,7 +149,7 @@ class World:
             RegroupJobs: self._left,
             RefuseRequest: self._refused,
             StartRank: self._start,
-            GrantPermit: lambda command: self._phases.granted(self.runs[command.job], command),
+            GrantPermit: self._granted,
             MoveTail: lambda command: self._phases.move_tail(self.runs[command.job], command),
             WidenPermit: lambda command: self._phases.widened(self.runs[command.job], command),
             VacateSlot: lambda command: self._phases.vacate(self.runs[command.job], command),
@@ -254,7 +256,14 @@ class World:
             if self._recorder is not None:
                 self._recorder.loaded(run, began, self.engine.now)
             self._send(RankRegistered(at=self.engine.now, rank=rank))
-            self._phases.begin(run)
+            if run.work.start is None:
+                self._phases.begin(run)
+            else:
+                self._loading.start(run, run.work.start)
+
+    def _granted(self, command: GrantPermit) -> None:
+        phases = self._loading if command.phase is PhaseKind.LOADING else self._phases
+        phases.granted(self.runs[command.job], command)
 
     def _finished(self, run: Run) -> None:
         self._send(ProcessExited(at=self.engine.now, rank=run.rank, node=run.home, exit_code=0))
