@@ -247,6 +247,8 @@ class Known:
     def _learn(self, command: LearnProfile, _: AnyEvent) -> None:
         record = self.state.jobs[command.job]
         record.profile, record.profiling, record.measured = command.profile, False, {}
+        if (rotation := self.rotation_of(record)) is not None:
+            rotation.rings.forget_times()
         self.state.changed.jobs[command.job] = None
 
     def _admit(self, command: AdmitJob, _: AnyEvent) -> None:

@@ -10,6 +10,7 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.events import PermitRequested, PhaseEnded
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseKind, PhaseProfile
+from weaverl.scheduling import drift
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, Permit
 from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
 from weaverl.scheduling.state import ClusterState, JobRecord
@@ -44,7 +45,9 @@ def phase_ended(state: ClusterState, record: JobRecord, permit: Permit, event: P
     progress = record.progress
     if event.failed or event.phase is LOADING or event.iteration < progress.iterations:
         return
-    progress.part_us += _solo_us(state, record.pin, event.phase, permit.body_us - permit.lost_us)
+    solo_us = _solo_us(state, record.pin, event.phase, permit.body_us - permit.lost_us)
+    drift.observe(record, event.phase, solo_us)
+    progress.part_us += solo_us
     if event.phase is TRAINING:
         profile = record.profile
         between = 0.0 if profile is None else profile.sync_seconds + profile.other_seconds

@@ -29,8 +29,9 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, moves, placement, profiling
+from weaverl.scheduling import drift, lifecycle, moves, placement, profiling
 from weaverl.scheduling.known import Known
+from weaverl.scheduling.rotation_state import ROLLOUT
 from weaverl.scheduling.state import JobRecord
 
 
@@ -48,9 +49,12 @@ def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
         rotation = known.rotation_of(record)
         is_free = rotation is not None and event.job not in rotation.state.permits
         return moves.at_boundary(known.state, record, event) if is_free else ()
-    if not record.profiling:
+    if record.profiling:
+        profile = profiling.learned(record, event)
+    elif event.phase is ROLLOUT and known.state.parameters.by_slack:
+        profile = drift.followed(record)
+    else:
         return ()
-    profile = profiling.learned(record, event)
     return () if profile is None else _learned(known, LearnProfile(job=event.job, profile=profile))
 
 

@@ -17,7 +17,7 @@ from weaverl.domain.groups import Group, Move
 from weaverl.domain.jobs import JobSpec, JobState
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
-from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of, usd_until
+from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of, until_us, usd_until
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
@@ -196,17 +196,33 @@ def _in_danger(state: ClusterState, group: Group) -> str | None:
 
 
 def _best(state: ClusterState, record: JobRecord, near: Collection[str] | None, least_usd: float) -> Option | None:
-    """The place, in one of these groups, or anywhere, that keeps all promises and saves the most, and at least that."""
-    without = without_record(state, record)
-    freed, cost, spec = _usd_freed(state, without, record), _cost(state, record), remaining_spec(record)
-    if freed <= least_usd:
+    """The place, in one of these groups, or anywhere, that keeps all promises and saves the most, and at least that.
+
+    Bounds come first: most jobs are where they had better stay, and a group is played out in a thousand times as long.
+    """
+    most_freed = _most_freed_usd(state, record)
+    if most_freed <= least_usd or (near is not None and not near):
         return None
+    without, spec, told = without_record(state, record), remaining_spec(record), Told()
     groups = [group for name, group in without.groups.items() if near is None or name in near]
     options = list(weave.into_groups(without, spec, groups, record.start_us))
     if near is None:
         options.append(weave.alone(without, spec, record.start_us))
-    found = weave.cheapest(without, options, Told(), below_usd=freed - least_usd)
+    screened = weave.screened(without, options, told, most_freed - least_usd)
+    if not screened:
+        return None
+    freed, cost = _usd_freed(state, without, record), _cost(state, record)
+    found = weave.cheapest(without, screened, told, below_usd=freed - least_usd)
     return None if found is None else Option(found.candidate, freed - found.usd - cost, cost)
+
+
+def _most_freed_usd(state: ClusterState, record: JobRecord) -> float:
+    """What the job's group costs less without it if the others were not slowed at all then."""
+    assert record.group is not None
+    company = weave.company_of(state, state.groups[record.group])
+    others = [stay for stay in company.stays if stay.member.job != record.spec.name]
+    alone = until_us(others, {stay.member.job: 1.0 for stay in others})
+    return usd_until(state, company.until_us) - usd_until(state, alone)
 
 
 def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, start_us: int) -> weave.Option:

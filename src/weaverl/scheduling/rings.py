@@ -80,6 +80,11 @@ class Rings:
             for place, (name, pin) in enumerate(pins.items())
         }
 
+    def forget_times(self) -> None:
+        """What members' phases take has changed."""
+        for member in self.members.values():
+            member.blocked_us = None
+
     def mask(self, slots: Iterable[Slot]) -> int:
         """The bits of slots."""
         mask = 0

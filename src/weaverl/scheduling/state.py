@@ -131,11 +131,19 @@ class Progress(msgspec.Struct):
         return self.wall_us if self.since is None else self.wall_us + now - self.since
 
 
+class Measured(msgspec.Struct):
+    """Running means of a job's phases alone, in microseconds."""
+
+    rollout_us: int
+    training_us: int
+
+
 class JobRecord(msgspec.Struct):
     """Everything known about a job.
 
     Of the present attempt: ``started_at`` is when it asked for its first rollout, ``start_us`` how long its cold start
     took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
+    ``measured_us`` is what its profile follows.
     """
 
     spec: JobSpec
@@ -158,6 +166,7 @@ class JobRecord(msgspec.Struct):
     ending: Ending | None = None
     measured: dict[int, IterationRecord] = {}
     progress: Progress = msgspec.field(default_factory=Progress)
+    measured_us: Measured | None = None
     moves: int = 0
     started_at: int | None = None
     start_us: int = 0

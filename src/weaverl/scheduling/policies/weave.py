@@ -6,7 +6,7 @@ may be new or a group's own. And groups take turns by slack; what that comes to 
 as they are spread, and a promise is judged by what it leaves room for after what the job has lost so far.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -65,6 +65,13 @@ class Option(NamedTuple):
     least_usd: float
 
 
+class Screened(NamedTuple):
+    """An option, and the least dollars that it adds if all promises are kept."""
+
+    least_usd: float
+    option: Option
+
+
 class Cheapest(NamedTuple):
     """The option that adds the fewest dollars and keeps every promise."""
 
@@ -81,19 +88,27 @@ def choose(state: ClusterState, spec: JobSpec) -> Decision:
     if spec.profile is None:
         return first_admitted(state, [isolated(state, spec)], spec)
     told, groups = Told(), state.groups.values()
-    found = cheapest(state, [alone(state, spec), *into_groups(state, spec, groups)], told)
+    options = [alone(state, spec), *into_groups(state, spec, groups)]
+    found = cheapest(state, screened(state, options, told), told)
     if found is None:
-        found = cheapest(state, into_groups(state, spec, filter(_full, groups), most_members=_ANY), told)
+        options = list(into_groups(state, spec, filter(_full, groups), most_members=_ANY))
+        found = cheapest(state, screened(state, options, told), told)
     if found is None:
         return Decision(chosen=None, verdicts=told.verdicts())
     return decided(found.candidate, found.judgement, told)
 
 
-def cheapest(state: ClusterState, options: Iterable[Option], told: Told, *, below_usd: float = inf) -> Cheapest | None:
-    """The best of options, if it adds less than ``below_usd``; what is refused before it is told."""
+def cheapest(
+    state: ClusterState, screened: Sequence[Screened], told: Told, *, below_usd: float = inf
+) -> Cheapest | None:
+    """The best option, if it adds less than ``below_usd``; what is refused before it is told.
+
+    Groups are played out in the order of the least dollars that they could come to, and only while that is less than
+    the best has.
+    """
     best = None
-    for option in sorted(options, key=lambda one: one.least_usd):
-        if option.least_usd >= below_usd:
+    for least_usd, option in screened:
+        if least_usd >= below_usd:
             break
         judgement, usd = judged(state, option)
         if judgement.refused:
@@ -101,6 +116,25 @@ def cheapest(state: ClusterState, options: Iterable[Option], told: Told, *, belo
         elif usd < below_usd:
             best, below_usd = Cheapest(usd, option.candidate, judgement), usd
     return best
+
+
+def screened(state: ClusterState, options: Iterable[Option], told: Told, below_usd: float = inf) -> list[Screened]:
+    """The options that no bound rules out, those first that may add the fewest dollars; the others are told."""
+    found = []
+    for option in sorted(options, key=lambda one: one.least_usd):
+        if option.least_usd >= below_usd:
+            break
+        if option.newcomer is None:
+            told.refused(option.candidate, Judgement(refused=option.candidate.refused))
+            continue
+        stays = [*option.company.stays, option.newcomer]
+        slowdowns = least_slowdowns([stay.member for stay in stays], _allowed(stays))
+        least_usd = _added_usd(state, option, stays, slowdowns)
+        if refused := broken(stays, slowdowns):
+            told.refused(option.candidate, Judgement(refused=refused, slowdowns=slowdowns))
+        elif least_usd < below_usd:
+            found.append(Screened(least_usd, option))
+    return sorted(found, key=lambda one: one.least_usd)
 
 
 def alone(state: ClusterState, spec: JobSpec, start_us: int = 0) -> Option:
@@ -146,18 +180,21 @@ def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company:
 
 
 def judged(state: ClusterState, option: Option) -> tuple[Judgement, float]:
-    """Whether every promise is kept, and the expected dollars that are added."""
+    """Whether every promise is kept as the group is played, and the expected dollars that are added."""
     if option.newcomer is None:
         return Judgement(refused=option.candidate.refused), inf
     stays = [*option.company.stays, option.newcomer]
-    allowed = {stay.member.job: max(stay.allowed, 1.0) for stay in stays}
-    slowdowns = least_slowdowns([stay.member for stay in stays], allowed)
-    refused = broken(stays, slowdowns)
-    if not refused:
-        slowdowns = slowdowns_of(stays)
-        refused = broken(stays, slowdowns)
-    usd = usd_until(state, until_us(stays, slowdowns)) - usd_until(state, option.company.until_us)
-    return Judgement(refused=refused, slowdowns=slowdowns), usd
+    slowdowns = slowdowns_of(stays)
+    judgement = Judgement(refused=broken(stays, slowdowns), slowdowns=slowdowns)
+    return judgement, _added_usd(state, option, stays, slowdowns)
+
+
+def _added_usd(state: ClusterState, option: Option, stays: list[Stay], slowdowns: Mapping[str, float]) -> float:
+    return usd_until(state, until_us(stays, slowdowns)) - usd_until(state, option.company.until_us)
+
+
+def _allowed(stays: Iterable[Stay]) -> dict[str, float]:
+    return {stay.member.job: max(stay.allowed, 1.0) for stay in stays}
 
 
 def broken(stays: Iterable[Stay], slowdowns: Mapping[str, float], kept: float = 1.0) -> str:

@@ -85,7 +85,9 @@ def _submissions(facts: Iterable[Fact]) -> dict[str, tuple[int, JobSpec]]:
 def _profiles(facts: Iterable[Fact], submitted: Mapping[str, tuple[int, JobSpec]]) -> dict[str, PhaseProfile]:
     profiles = {job: spec.profile for job, (_, spec) in submitted.items() if spec.profile is not None}
     for fact in facts:
-        profiles.update((one.job, one.profile) for one in fact.commands if isinstance(one, LearnProfile))
+        for one in fact.commands:
+            if isinstance(one, LearnProfile):  # later ones follow a drift, which the trace has as growth
+                profiles.setdefault(one.job, one.profile)
     return profiles
 
 
