@@ -1,0 +1,23 @@
+"""`docs/weave.md` names every parameter of the scheduler with its default, and no other."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from weaverl.scheduling.state import Parameters
+
+PAGE = (Path(__file__).parents[2] / "docs" / "weave.md").read_text()
+TABLE = PAGE.partition("| parameter | default |")[2].partition("\n\n")[0]
+
+
+def shown(default: object) -> str:
+    """As the page writes it."""
+    if default is None or isinstance(default, str):
+        return "`None`" if default is None else f'`"{default}"`'
+    return f"{default:,}"
+
+
+def test_the_table_of_parameters_is_the_codes():
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", TABLE, re.MULTILINE)
+    assert sorted(rows) == sorted((field.name, shown(field.default)) for field in msgspec.structs.fields(Parameters))
