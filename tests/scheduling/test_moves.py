@@ -262,7 +262,7 @@ def test_a_cold_start_that_would_break_the_promise_of_the_whole_life_is_not_prop
         world.deliver()
     record = world.scheduler.state.jobs["a"]
     stays = world.stays
-    world.scheduler.state.jobs[stays].moves = 3
+    world.scheduler.state.jobs[stays].moves = AT_ONCE.max_moves_per_job
     assert propose(world.scheduler.state) is not None
     record.start_us = 100 * 10**6
     assert propose(world.scheduler.state) is None

@@ -27,7 +27,7 @@ class Planner:
     def hear(self, commands: Iterable[AnyCommand]) -> None:
         """Take note of what was decided."""
         for command in commands:
-            if isinstance(command, AdmitJob | RegroupJobs) and command.group.members:
+            if isinstance(command, AdmitJob | RegroupJobs):
                 self._near[command.group.name] = None
             elif isinstance(command, RefusePlan):
                 self._near |= self._thought_of

@@ -33,7 +33,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     node_patience_us: int = 60_000_000
     exit_patience_us: int = 30_000_000
     ended_jobs_kept: int | None = None
-    max_moves_per_job: int = 3
+    max_moves_per_job: int = 6
     least_stay_us: int = 1_800_000_000
     least_saving_usd: float = 5.0
     saving_over_cost: float = 2.0

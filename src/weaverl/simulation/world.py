@@ -211,10 +211,9 @@ class World:
         self._has_changed(command.group)
 
     def _has_changed(self, group: Group) -> None:
-        if group.members:
-            if not self._changed_groups:
-                self.engine.at(self.engine.now, self._plan, None, TIMERS_LAST)
-            self._changed_groups[group.name] = None
+        if not self._changed_groups:
+            self.engine.at(self.engine.now, self._plan, None, TIMERS_LAST)
+        self._changed_groups[group.name] = None
 
     def _plan(self, _: None) -> None:
         changed, self._changed_groups = self._changed_groups, {}

@@ -45,7 +45,7 @@ MOST_MEMBERS = 5
 
 _ANY = 1_000_000
 
-_EXCESS, _ALWAYS = 0.12, 0.01
+_EXCESS, _ALWAYS = 0.06, 0.01
 """What is kept in hand for what a play of the group cannot foresee: so much of the time lost, and of all."""
 
 
