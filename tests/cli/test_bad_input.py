@@ -65,6 +65,7 @@ BAD_CLUSTERS = {
     "missing unit": ("host_memory: 2Gi", "host_memory: 2", "2"),
     "duplicate key": ("name: laptop", "name: laptop\nname: laptop", "name"),
     "a cpu that is not here": ("cpus: [0]", "cpus: [4096]", "4096"),
+    "a policy of the simulator": ("name: laptop", "name: laptop\npolicy: gavel", "gavel"),
     "same name twice": ("name: training-0", "name: rollout-0", "rollout-0"),
 }
 

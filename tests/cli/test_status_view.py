@@ -66,7 +66,14 @@ def status(*jobs: JobStatus) -> ClusterStatus:
         members=tuple(one.name for one in jobs if one.group),
     )
     return ClusterStatus(
-        cluster="laptop", written_at=0.0, epoch=3, usd_per_hour=7.13, nodes=nodes, groups=(group,), jobs=jobs
+        cluster="laptop",
+        written_at=0.0,
+        epoch=3,
+        usd_per_hour=7.13,
+        nodes=nodes,
+        groups=(group,),
+        jobs=jobs,
+        policy="weave-paper",
     )
 
 
@@ -80,6 +87,7 @@ def test_status_fits_80_columns_with_one_line_a_node_and_a_job():
     lines = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     assert "…" not in stream.getvalue()
+    assert lines[0] == "cluster laptop, policy weave-paper, $7.13 an hour, epoch 3"
     (line,) = [line for line in lines if line.startswith("counting-a")]
     assert line.split() == ["counting-a", "running", "g1", "11/12", "1.04/1.60", "waits", "for", "training", "11"]
     (line,) = [line for line in lines if line.startswith("training-0")]

@@ -45,6 +45,13 @@ def test_a_job_that_would_be_packed(tmp_path, capsys):
     assert {effect["job"] for effect in answer["effects"]} == {"a", "b"}
 
 
+def test_the_policy_of_the_cluster_file_is_asked(tmp_path, capsys):
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(CLUSTER.read_text() + "\npolicy: solo\n")
+    out = printed(capsys, job(tmp_path, "b", 90, 80), "--cluster", str(alone), "--jobs", job(tmp_path, "a", 100, 80))
+    assert "b would wait for the end of a" in out
+
+
 def test_a_job_that_would_wait(tmp_path, capsys):
     out = printed(
         capsys, job(tmp_path, "b", 900, 900), "--cluster", str(CLUSTER), "--jobs", job(tmp_path, "a", 100, 80)

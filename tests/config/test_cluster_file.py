@@ -3,6 +3,7 @@ import pytest
 from weaverl.config.cluster_file import load_cluster, parse_cluster
 from weaverl.domain.cluster import Node, Pool, PoolKind, SwitchCost
 from weaverl.errors import SpecError
+from weaverl.scheduling.state import LIVE_POLICIES, Parameters
 
 EXTRA = "  - {name: r1, pool: rollout, devices: 1, device_memory: 1Mi, host_memory: 1Gi"
 
@@ -63,6 +64,7 @@ def test_the_defaults_are_no_switch_cost_nine_tenths_and_the_first_devices(clust
     cluster = cluster_with()
     assert cluster.switch == SwitchCost()
     assert cluster.usable_host_memory == 0.9
+    assert cluster.policy == "weave-paper" == Parameters().policy
     assert cluster.nodes[0].device_ids == (0, 1, 2, 3, 4, 5, 6, 7)
     assert cluster.nodes[0].accelerator == "cuda"
     assert cluster.nodes[0].cpus == ()
@@ -101,6 +103,10 @@ def test_the_defaults_are_no_switch_cost_nine_tenths_and_the_first_devices(clust
         ("switch: {rollout: 0.1}", "switch.rollout: the unit is missing, got '0.1'"),
         ("switch: {rollout: -1s}", "switch.rollout: must be zero or more, got '-1s'"),
         ("pool: {}", "pool: unknown key 'pool': did you mean pools?"),
+        ("policy: weve", "policy: not a policy, 'weve': write weave-paper or weave or solo"),
+        ("policy: [weave]", "policy: expected text, got"),
+        ("policy: colocated", "policy: colocated is for simulations only, it has rollout and training on the"),
+        ("policy: gavel", "policy: gavel is for simulations only"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(cluster_with, line, message):
@@ -109,6 +115,11 @@ def test_what_cannot_be_meant_is_refused_in_one_line(cluster_with, line, message
     assert message in str(caught.value)
     assert str(caught.value).startswith("CLUSTER.yaml:")
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("policy", LIVE_POLICIES)
+def test_the_policy_of_the_live_cluster_is_read(cluster_with, policy):
+    assert cluster_with(f"policy: {policy}").policy == policy
 
 
 def test_nodes_of_one_host_share_no_cpu(cluster_with):

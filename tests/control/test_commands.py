@@ -1,5 +1,6 @@
 """`up`, `down`, `submit -f` and `logs -f` as people use them: twice, at once, in the wrong place, and with Ctrl-C."""
 
+import json
 import os
 import shutil
 import signal
@@ -15,10 +16,13 @@ from live import ROOT, Live, await_true, cluster, weaverl
 
 from weaverl.channel.sender import Sender
 from weaverl.channel.store import Append
+from weaverl.cli.cluster import bring_up
 from weaverl.control.client import connect
 from weaverl.control.home import HeadRecord, Home
 from weaverl.control.processes import ProcessId, marked
 from weaverl.control.rank_process import StoreAccess
+from weaverl.domain.commands import AdmitJob
+from weaverl.errors import UsageError
 
 CLUSTER = """\
 name: {name}
@@ -102,11 +106,37 @@ def test_up_again_changes_nothing_and_another_cluster_is_refused(live: Live, dir
     live.home.write_cluster(live.cluster)
     assert not live.up()
     assert live.home.processes() == processes
+    with pytest.raises(UsageError, match="differs: run `weaverl down` first"):
+        bring_up(live.home, msgspec.structs.replace(live.cluster, policy="weave"))
     other = live.run("up", str(cluster_file(directory, "other")))
     assert other.returncode == 2
     assert "is up in" in other.stderr and "`weaverl down`" in other.stderr
     assert len(other.stderr.splitlines()) == 1
     assert live.home.processes() == processes
+
+
+@pytest.mark.slow  # a cluster of its own, by the command line
+def test_the_policy_of_the_cluster_file_is_run_and_outlives_its_controller(own: Live, directory: Path):
+    file = cluster_file(directory)
+    file.write_text(file.read_text() + "policy: solo\n")
+    assert own.run("up", str(file)).returncode == 0
+    assert "policy solo," in own.run("status").stdout
+    own.submit("alone", "--iterations", 1000)
+    own.await_phase("alone", "training", 0)
+    asked = job_file(own, directory, "asked", 1)
+    asked.write_text(asked.read_text() + "profile: {rollout_max: 100ms, rollout_mean: 100ms, training: 100ms}\n")
+    answer = json.loads(own.run("whatif", str(asked), "--json", "-").stdout)
+    assert answer["wait"] is not None
+    epoch = own.status().epoch
+    own.kill("controller")
+    own.await_epoch(epoch)
+    own.submit("waits", "--iterations", 1)
+    own.client.cancel("alone")
+    own.await_finished("waits")
+    assert own.status().policy == "solo"
+    assert {fact.policy for fact in own.facts()} == {"solo"}
+    admissions = [one for fact in own.facts() for one in fact.commands if isinstance(one, AdmitJob)]
+    assert [one.group.members for one in admissions] == [("alone",), ("waits",)]
 
 
 @pytest.mark.slow  # a cluster of its own, by the command line

@@ -75,17 +75,19 @@ def status(
     print_status(published, console_for(sys.stdout))
 
 
-def bring_up(home: Home, cluster: Cluster, *, while_alive: int = 0, parameters: Parameters = Parameters()) -> bool:
+def bring_up(home: Home, cluster: Cluster, *, while_alive: int = 0, parameters: Parameters | None = None) -> bool:
     """Start a head and wait until all nodes are ready; False if the same cluster is up already.
 
-    With ``while_alive`` the cluster, and its state directory, go when the process with that pid ends.
+    With ``while_alive`` the cluster, and its state directory, go when the process with that pid ends. ``parameters``,
+    if given, say the policy too, whatever the cluster file says; what is up has it written down with the cluster.
 
     Raises UsageError if another cluster is up there, the directory cannot be used, or something cannot run as things
     are; ClusterError with the head's last words if it does not come up.
     """
+    chosen = parameters or Parameters(policy=cluster.policy)
     try:
         with home.changing():
-            return _bring_up(home, cluster, while_alive, parameters)
+            return _bring_up(home, msgspec.structs.replace(cluster, policy=chosen.policy), while_alive, chosen)
     except OSError as error:
         raise UsageError(
             f"{home.directory} cannot keep the cluster's state ({error.strerror}: {error.filename or error}): make "

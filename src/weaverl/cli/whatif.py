@@ -53,13 +53,16 @@ def _live() -> "Scheduler":
     from weaverl.control.client import connect
     from weaverl.control.home import Home
     from weaverl.control.recovery import recover
+    from weaverl.scheduling.state import Parameters
 
     home = Home()
     record = home.head()
     if record is None:
         problem = f"no cluster is up in {home.directory}"
         raise UsageError(f"{problem}: give --cluster CLUSTER.yaml and --jobs, or run `weaverl up CLUSTER.yaml` first")
-    return recover(connect(record.access), record.cluster).scheduler
+    scheduler = recover(connect(record.access), record.cluster).scheduler
+    scheduler.state.parameters = Parameters(policy=record.cluster.policy)
+    return scheduler
 
 
 def _of_files(cluster_file: Path, job_files: list[Path]) -> "Scheduler":
@@ -69,7 +72,8 @@ def _of_files(cluster_file: Path, job_files: list[Path]) -> "Scheduler":
     from weaverl.scheduling.state import Parameters
     from weaverl.simulation.standing import standing_scheduler, submit
 
-    scheduler = standing_scheduler(load_cluster(cluster_file), Parameters())
+    cluster = load_cluster(cluster_file)
+    scheduler = standing_scheduler(cluster, Parameters(policy=cluster.policy))
     for path in job_files:
         try:
             submit(scheduler, load_job(path))

@@ -12,8 +12,9 @@ from weaverl.config.units import Rounding
 from weaverl.config.values import Section, choice, integer, list_of, memory, name, number, seconds, text
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, StoreAddress, SwitchCost
 from weaverl.errors import UsageError
+from weaverl.scheduling.state import LIVE_POLICIES, POLICIES, Parameters
 
-CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "store", "nodes")
+CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "policy", "store", "nodes")
 STORE_KEYS = ("url", "password_file")
 POOL_KEYS = ("gpu", "usd_per_gpu_hour")
 NODE_KEYS = (
@@ -64,7 +65,18 @@ def parse_cluster(content: str, *, file: str = "CLUSTER.yaml") -> Cluster:
         switch=section.optional("switch", _switch, SwitchCost()),
         usable_host_memory=section.optional("usable_host_memory", number(at_least=0, at_most=1, or_equal=False), 0.9),
         store=section.optional("store", _store, None),
+        policy=section.optional("policy", _policy, Parameters().policy),
     )
+
+
+def _policy(node: YamlNode) -> str:
+    given = text(node)
+    if given in LIVE_POLICIES:
+        return given
+    problem = f"not a policy, {show(given)}"
+    if given in POLICIES:
+        problem = f"{given} is for simulations only, it has rollout and training on the same GPUs, as no live job has"
+    raise node.place.refuse(f"{problem}: write {' or '.join(LIVE_POLICIES)}")
 
 
 def _store(node: YamlNode) -> StoreAddress:

@@ -46,7 +46,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole cluster, with the latest of its ended jobs. ``written_at`` is wall time in seconds."""
+    """The whole cluster, with the latest of its ended jobs. ``written_at`` is wall time in seconds.
+
+    ``policy`` is unknown where a controller of an earlier version wrote this.
+    """
 
     cluster: str
     written_at: float
@@ -56,6 +59,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     jobs: tuple[JobStatus, ...]
     num_older_jobs: int = 0
+    policy: str = "unknown"
 
 
 def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
@@ -72,6 +76,7 @@ def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
         groups=groups,
         jobs=tuple(_job(scheduler, record) for record in shown),
         num_older_jobs=len(state.jobs) - len(shown),
+        policy=state.parameters.policy,
     )
 
 

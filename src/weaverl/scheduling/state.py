@@ -15,6 +15,8 @@ from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Swit
 
 PROFILE_ITERATIONS = 2
 POLICIES = ("weave-paper", "weave", "solo", "colocated", "gavel")
+LIVE_POLICIES = ("weave-paper", "weave", "solo")
+"""What a live cluster can run: the others have rollout and training on the same GPUs, as no live placement does."""
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
