@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from weaverl.cli.bench_decision import measure_decisions, sizes_up_to
 from weaverl.cli.main import app
 from weaverl.errors import UsageError
+from weaverl.scheduling.policies.weave import FEW
 
 
 def test_every_kind_of_arrival_is_timed_at_groups_of_two_and_more():
@@ -17,6 +18,19 @@ def test_every_kind_of_arrival_is_timed_at_groups_of_two_and_more():
     assert figures.jobs / figures.groups >= 2
     assert set(figures.kinds) == {"refused_by_memory", "refused_by_promises", "feasible"}
     assert figures.p50_ms == max(kind.p50_ms for kind in figures.kinds.values()) <= figures.p99_ms
+
+
+def test_weave_is_timed_among_more_groups_than_it_looks_at():
+    figures = measure_decisions(100, 10, lambda admitted: None, "weave")
+    assert figures.policy == "weave"
+    assert figures.groups > FEW
+    assert figures.jobs / figures.groups >= 2
+    assert set(figures.kinds) == {"refused_by_memory", "refused_by_promises", "feasible"}
+
+
+def test_a_policy_that_shares_no_nodes_is_not_timed():
+    with pytest.raises(UsageError, match=r"--policy is 'solo'.*choose weave-paper or weave"):
+        CliRunner().invoke(app, ["bench", "decision", "--policy", "solo"], catch_exceptions=False)
 
 
 def test_a_sweep_is_a_list_up_to_the_number_asked():

@@ -56,14 +56,17 @@ def decision(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="10, 30, 100, ... up to --jobs running jobs: a list.")] = False,
+    policy: Annotated[str, typer.Option(help="weave-paper or weave.")] = "weave-paper",
     arrivals: Annotated[int, typer.Option(hidden=True, help="Arrivals of each kind to time.")] = 200,
 ) -> None:
     """Time the decision on an arrival: refused by memory everywhere, by promises everywhere, or feasible everywhere."""
-    from weaverl.cli.bench_decision import MOST_JOBS, measure_decisions, sizes_up_to
+    from weaverl.cli.bench_decision import MOST_JOBS, POLICIES, measure_decisions, sizes_up_to
     from weaverl.cli.progress import progress_bars
 
     if not 2 <= jobs <= MOST_JOBS:
         raise UsageError(f"--jobs is {jobs}: groups of two and more take from 2 to {MOST_JOBS:,} jobs")
+    if policy not in POLICIES:
+        raise UsageError(f"--policy is {policy!r}: its decisions are not timed here; choose {' or '.join(POLICIES)}")
     if arrivals < 10:
         raise UsageError(f"--arrivals is {arrivals}: percentiles take 10 or more of each kind")
     check_writable(as_json)
@@ -72,7 +75,7 @@ def decision(
         figures = []
         for size in sizes:
             task = bars.add_task(f"admitting {size:,} jobs", total=size)
-            figures.append(measure_decisions(size, arrivals, partial(bars.advance, task)))
+            figures.append(measure_decisions(size, arrivals, partial(bars.advance, task), policy))
     emit(figures if sweep else figures[0], as_json, lambda: _print_decisions(figures))
 
 

@@ -3,12 +3,13 @@
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import numpy as np
 
 from weaverl.cli.bench_handovers import percentile
-from weaverl.cli.bench_population import cluster_for, running_jobs, too_hasty, too_large, welcome
+from weaverl.cli.bench_population import cluster_for, nodes_for, running_jobs, too_hasty, too_large, welcome
 from weaverl.cli.machine import machine
 from weaverl.domain.commands import AdmitJob, QueueJob, StartRank
 from weaverl.domain.events import (
@@ -20,20 +21,31 @@ from weaverl.domain.events import (
     JobSubmitted,
     RankRegistered,
 )
+from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec, JobState
+from weaverl.scheduling.admission import Told
 from weaverl.scheduling.group_table import GONE
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.lifecycle import nodes_of
+from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.all_at_once import arrival_of
 from weaverl.scheduling.policies.group_search import Answer, first_answers, takers
 from weaverl.scheduling.scheduler import Scheduler
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.state import ClusterState, Parameters
 
-_KINDS: dict[str, tuple[Callable[[int], JobSpec], Answer]] = {
+_Kinds = dict[str, tuple[Callable[[int], JobSpec], Answer]]
+
+_KINDS: _Kinds = {
     "refused_by_memory": (too_large, Answer.NO_ROOM),
     "refused_by_promises": (too_hasty, Answer.BREAKS_PROMISE),
     "feasible": (welcome, Answer.TAKES),
 }
+_KINDS_OF: dict[str, _Kinds] = {
+    "weave-paper": _KINDS,
+    "weave": _KINDS | {"refused_by_promises": (partial(too_hasty, least_slo=1.06), Answer.BREAKS_PROMISE)},
+}
+POLICIES = tuple(_KINDS_OF)
+"""Those that can be measured: they put several jobs on one pair of nodes and ask every group of each arrival."""
 
 
 MOST_JOBS = 200_000
@@ -66,14 +78,16 @@ class DecisionFigures(msgspec.Struct, frozen=True, kw_only=True):
     machine: dict[str, str | int | float | None]
 
 
-def measure_decisions(num_jobs: int, num_arrivals: int, progress: Callable[[int], None]) -> DecisionFigures:
+def measure_decisions(
+    num_jobs: int, num_arrivals: int, progress: Callable[[int], None], policy: str = "weave-paper"
+) -> DecisionFigures:
     """Admit the jobs one by one, then time arrivals of each kind; ``progress`` is told of jobs admitted."""
     specs = list(running_jobs(num_jobs))
     begun = time.perf_counter()
-    bench = _Bench(specs, progress)
+    bench = _Bench(specs, progress, policy)
     admissions_seconds = time.perf_counter() - begun
     gc.collect()
-    kinds = {name: bench.time(make, wanted, num_arrivals) for name, (make, wanted) in _KINDS.items()}
+    kinds = {name: bench.time(make, wanted, num_arrivals) for name, (make, wanted) in _KINDS_OF[policy].items()}
     return DecisionFigures(
         p50_ms=max(kind.p50_ms for kind in kinds.values()),
         p99_ms=max(kind.p99_ms for kind in kinds.values()),
@@ -87,24 +101,27 @@ def measure_decisions(num_jobs: int, num_arrivals: int, progress: Callable[[int]
 
 
 class _Bench:
-    """A scheduler with running jobs, each admitted through the door."""
+    """A scheduler with running jobs, each admitted through the door.
 
-    def __init__(self, specs: list[JobSpec], progress: Callable[[int], None]) -> None:
+    A job's own nodes report just before it, so that no policy has a choice of nodes that takes another job's.
+    """
+
+    def __init__(self, specs: list[JobSpec], progress: Callable[[int], None], policy: str) -> None:
         cluster = cluster_for(specs)
-        self.scheduler = Scheduler(cluster, Parameters(ended_jobs_kept=0))
+        self.scheduler = Scheduler(cluster, Parameters(ended_jobs_kept=0, policy=policy))
         self._now = 0
         self._send(ControllerStarted(epoch=1))
-        for node in cluster.nodes:
-            self._send(AgentReported(epoch=1, node=node))
-        for spec in specs:
+        for spec, nodes in zip(specs, nodes_for(specs, cluster), strict=True):
+            for node in nodes:
+                self._send(AgentReported(epoch=1, node=node))
             self._run(spec)
             progress(1)
 
     def time(self, make: Callable[[int], JobSpec], wanted: Answer, number: int) -> ArrivalFigures:
         """Time arrivals of a kind; each is taken back, so that all meet the same state."""
         specs = [make(place) for place in range(number)]
-        for spec in specs:
-            self._check(spec, wanted)
+        for place, spec in enumerate(specs):
+            self._check(spec, wanted, slice(place, None, number))
         taken: list[float] = []
         for spec in specs:
             event = JobSubmitted(spec=spec, at=self._next())
@@ -122,15 +139,15 @@ class _Bench:
         state = self.scheduler.state.jobs[spec.name].state
         assert state is JobState.RUNNING, f"{spec.name} is {state}"
 
-    def _check(self, spec: JobSpec, wanted: Answer) -> None:
-        """Every group gives the answer that the kind of arrival is named for."""
-        table, arrival = index_of(self.scheduler.state).table, arrival_of(self.scheduler.state, spec)
-        assert arrival is not None
-        answers = first_answers(table, arrival, 0)
-        for _ in takers(table, answers, arrival, 0):
-            pass
-        others = np.flatnonzero((table["standing"] != GONE) & (answers != wanted))
-        assert not len(others), f"{len(others)} groups answer {spec.name} otherwise than {wanted.name}"
+    def _check(self, spec: JobSpec, wanted: Answer, some: slice) -> None:
+        """Every group gives the answer that the kind of arrival is named for; only some are played out."""
+        state = self.scheduler.state
+        if state.parameters.policy == "weave":
+            groups = list(state.groups.values())[some]
+            others = sum(_answer_of_weave(state, spec, group) is not wanted for group in groups)
+        else:
+            others = _others_on_paper(state, spec, wanted)
+        assert not others, f"{others} groups answer {spec.name} otherwise than {wanted.name}"
 
     def _take_back(self, name: str) -> None:
         record = self.scheduler.state.jobs[name]
@@ -146,3 +163,24 @@ class _Bench:
     def _next(self) -> int:
         self._now += 1
         return self._now
+
+
+def _others_on_paper(state: ClusterState, spec: JobSpec, wanted: Answer) -> int:
+    """How many groups give another answer under the published policy."""
+    table, arrival = index_of(state).table, arrival_of(state, spec)
+    assert arrival is not None
+    answers = first_answers(table, arrival, 0)
+    for _ in takers(table, answers, arrival, 0):
+        pass
+    return int(np.count_nonzero((table["standing"] != GONE) & (answers != wanted)))
+
+
+def _answer_of_weave(state: ClusterState, spec: JobSpec, group: Group) -> Answer | None:
+    """What a group answers under ``weave``; None where a bound says that it breaks a promise, without a play."""
+    options = list(weave.into_groups(state, spec, [group]))
+    if all(option.newcomer is None for option in options):
+        return Answer.NO_ROOM
+    left = weave.screened(state, options, Told())
+    if any(not weave.judged(state, one.option)[0].refused for one in left):
+        return Answer.TAKES
+    return Answer.BREAKS_PROMISE if left else None

@@ -14,6 +14,9 @@ from weaverl.domain.units import GIB
 
 _DEVICES = 8
 _WIDE, _TRIO = 2, 3
+_LARGE, _SMALL = 780, 150
+"""GiB of host memory on a rollout node: two large jobs do not fit, a large one, its partner and a small one do."""
+
 _ROLES = (Role(name="run", command=("simulated",)),)
 
 
@@ -33,10 +36,8 @@ def running_jobs(num_jobs: int) -> Iterator[JobSpec]:
 
 def cluster_for(jobs: list[JobSpec]) -> Cluster:
     """The cluster whose nodes the jobs fill, none left over: a trio opens a rollout node for each of its jobs."""
-    num_rollout = sum(spec.rollout_gpus // _DEVICES for spec in jobs if spec.tenant != "joins")
-    num_training = sum(1 for spec in jobs if spec.tenant == "opens both")
-    nodes = [_node(PoolKind.ROLLOUT, place) for place in range(num_rollout)]
-    nodes += [_node(PoolKind.TRAINING, place) for place in range(num_training)]
+    numbers = [sum(_opens(spec)[place] for spec in jobs) for place in range(2)]
+    nodes = [_node(pool, place) for pool, number in zip(PoolKind, numbers, strict=True) for place in range(number)]
     return Cluster(
         name="bench",
         rollout=Pool(kind=PoolKind.ROLLOUT, gpu="H20", usd_per_gpu_hour=1.85),
@@ -46,13 +47,22 @@ def cluster_for(jobs: list[JobSpec]) -> Cluster:
     )
 
 
+def nodes_for(jobs: list[JobSpec], cluster: Cluster) -> Iterator[list[Node]]:
+    """For each job the nodes that it opens."""
+    left = [iter([node for node in cluster.nodes if node.pool is pool]) for pool in PoolKind]
+    for spec in jobs:
+        yield [next(nodes) for nodes, number in zip(left, _opens(spec), strict=True) for _ in range(number)]
+
+
 def too_large(number: int) -> JobSpec:
     """More host memory than any group has left, though an empty node would hold it."""
     random = Random(number)
-    return _job(f"too-large-{number}", (random.uniform(50, 90), random.uniform(20, 40)), slo=2.0, training_gib=150)
+    return _job(
+        f"too-large-{number}", (random.uniform(50, 90), random.uniform(20, 40)), slo=2.0, host_gib=(_SMALL, 150)
+    )
 
 
-def too_hasty(number: int) -> JobSpec:
+def too_hasty(number: int, least_slo: float = 1.215) -> JobSpec:
     """Fits into every group's host memory and by every bound, but not into its round.
 
     It has free time of its own, so that no node would be too busy; but the order of turns lets it in too late.
@@ -60,15 +70,20 @@ def too_hasty(number: int) -> JobSpec:
     random = Random(number)
     rollout, training = random.uniform(30, 36), random.uniform(35, 45)
     other = 273 - rollout - training
-    slo = random.uniform(1.215, 1.225)
-    return _job(f"too-hasty-{number}", (rollout, training), slo=slo, training_gib=40, other_seconds=other)
+    slo = random.uniform(least_slo, least_slo + 0.01)
+    return _job(f"too-hasty-{number}", (rollout, training), slo=slo, host_gib=(_SMALL, 40), other_seconds=other)
 
 
 def welcome(number: int) -> JobSpec:
     """Short phases and a slow environment: it fits into every group's bubbles."""
     random = Random(number)
     times = (random.uniform(2, 3), random.uniform(2, 3))
-    return _job(f"welcome-{number}", times, slo=2.0, training_gib=40, other_seconds=random.uniform(200, 280))
+    return _job(f"welcome-{number}", times, slo=2.5, host_gib=(_SMALL, 40), other_seconds=random.uniform(200, 280))
+
+
+def _opens(spec: JobSpec) -> tuple[int, int]:
+    """How many rollout and training nodes a running job needs that are not its group's yet."""
+    return 0 if spec.tenant == "joins" else spec.rollout_gpus // _DEVICES, int(spec.tenant == "opens both")
 
 
 def _group(first: int, kind: int, random: Random) -> list[JobSpec]:
@@ -78,13 +93,19 @@ def _group(first: int, kind: int, random: Random) -> list[JobSpec]:
     if kind == _TRIO:
         sizes = ("opens both", "opens rollout", "opens rollout")
         return [
-            _job(name, (rollout * random.uniform(1.45, 1.5), training * 0.5), slo=1.2, training_gib=430, tenant=tenant)
+            _job(
+                name,
+                (rollout * random.uniform(1.45, 1.5), training * 0.5),
+                slo=1.2,
+                host_gib=(_LARGE, 430),
+                tenant=tenant,
+            )
             for name, tenant in zip(names, sizes, strict=True)
         ]
     gpus = (2 * _DEVICES, _DEVICES) if kind == _WIDE else (_DEVICES, _DEVICES)
-    first_job = _job(names[0], (rollout, training), slo=1.5, training_gib=720, gpus=gpus, tenant="opens both")
+    first_job = _job(names[0], (rollout, training), slo=1.5, host_gib=(_LARGE, 720), gpus=gpus, tenant="opens both")
     other = (training * random.uniform(0.75, 0.85), rollout * random.uniform(0.75, 0.85))
-    return [first_job, _job(names[1], other, slo=1.8, training_gib=600, tenant="joins")]
+    return [first_job, _job(names[1], other, slo=1.8, host_gib=(450, 600), tenant="joins")]
 
 
 def _job(
@@ -92,7 +113,7 @@ def _job(
     times: tuple[float, float],
     *,
     slo: float,
-    training_gib: int,
+    host_gib: tuple[int, int],
     gpus: tuple[int, int] = (_DEVICES, _DEVICES),
     tenant: str = "default",
     other_seconds: float = 0.0,
@@ -109,7 +130,7 @@ def _job(
         roles=_ROLES,
         rollout_gpus=gpus[0],
         training_gpus=gpus[1],
-        host_memory=HostMemory(rollout_bytes=150 * GIB, training_bytes=training_gib * GIB),
+        host_memory=HostMemory(rollout_bytes=host_gib[0] * GIB, training_bytes=host_gib[1] * GIB),
         slo=slo,
         profile=profile,
         tenant=tenant,

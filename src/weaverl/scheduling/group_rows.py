@@ -99,13 +99,12 @@ def describe(group: Group, members: Sequence[Placed], closed: str, free_bytes: M
     loads = [pool.loads([_held_us(row, place) for row in rows]) for place, pool in enumerate((rollout, training))]
     if min(loads[0] + loads[1]) <= 0:
         return GroupRow(odd=True)
-    if max(loads[0] + loads[1]) >= max(one.durations.solo_us for one in members):
-        return GroupRow(SATURATED)
+    is_full = max(loads[0] + loads[1]) >= max(one.durations.solo_us for one in members)
     nodes = [
         tuple(NodeRow(load, free_bytes[name]) for name, load in zip(pool.names, loads_of_pool, strict=True))
         for pool, loads_of_pool in zip((rollout, training), loads, strict=True)
     ]
-    return GroupRow(members=rows, nodes=(nodes[0], nodes[1]))
+    return GroupRow(SATURATED if is_full else "", members=rows, nodes=(nodes[0], nodes[1]))
 
 
 def _held_us(row: MemberRow, pool: int) -> int:

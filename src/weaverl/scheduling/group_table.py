@@ -52,7 +52,10 @@ class NodeRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group; ``closed`` says why nobody may join, or is empty. Closed and odd groups need no members and nodes."""
+    """A group; ``closed`` says why nobody may join, or is empty. Closed and odd groups need no members and nodes.
+
+    A saturated group has them, as not every policy finds it full.
+    """
 
     closed: str = ""
     odd: bool = False
@@ -77,12 +80,12 @@ _SHAPES: dict[str, tuple[str, int | bool]] = {
 
 
 class GroupTable:
-    """The rows. ``standing`` is one of ``GONE``, ``CLOSED``, ``OPEN`` and ``ODD``; only open groups have all columns.
+    """The rows. ``standing`` is one of ``GONE``, ``CLOSED``, ``OPEN`` and ``ODD``.
 
-    Columns bear the names of the fields of ``MemberRow`` and ``NodeRow``, with the axes of ``_SHAPES``; ``gap`` is 0
-    where two members share a node of a pool, else ``NEVER``. ``least_allowed_us`` and ``longest_us`` are over all
-    members of a group that is one part, and say nothing of one that is several. ``most_free`` is the host memory of
-    the emptiest node.
+    Only open groups and saturated ones have all columns. Columns bear the names of the fields of ``MemberRow`` and
+    ``NodeRow``, with the axes of ``_SHAPES``; ``gap`` is 0 where two members share a node of a pool, else ``NEVER``.
+    ``least_allowed_us`` and ``longest_us`` are over all members of a group that is one part, and say nothing of one
+    that is several. ``most_free`` is the host memory of the emptiest node of a group that is not closed.
     """
 
     def __init__(self) -> None:
@@ -113,7 +116,7 @@ class GroupTable:
         columns["standing"][row] = CLOSED if group.closed else ODD if group.odd else OPEN
         self._write_members(row, group.members)
         for pool, nodes in enumerate(group.nodes):
-            self._write_nodes(row, pool, nodes)
+            self._write_nodes(row, pool, nodes, joinable=not group.closed)
 
     def drop(self, name: str) -> None:
         """Forget a group; rows of dropped groups go when they are the most."""
@@ -147,12 +150,13 @@ class GroupTable:
         columns["least_allowed_us"][row] = min((member.allowed_us for member in members), default=FULL)
         columns["longest_us"][row] = max((_chain_us(member) for member in members), default=0)
 
-    def _write_nodes(self, row: int, pool: int, nodes: tuple[NodeRow, ...]) -> None:
+    def _write_nodes(self, row: int, pool: int, nodes: tuple[NodeRow, ...], *, joinable: bool) -> None:
         load, free = self._columns["load_us"][pool], self._columns["free_bytes"][pool]
         load[: len(nodes), row] = [node.load_us for node in nodes]
         free[: len(nodes), row] = [node.free_bytes for node in nodes]
         load[len(nodes) :, row], free[len(nodes) :, row] = FULL, -1
-        self._columns["most_free"][pool, row] = max((node.free_bytes for node in nodes), default=-1)
+        most_free = max((node.free_bytes for node in nodes), default=-1)
+        self._columns["most_free"][pool, row] = most_free if joinable else -1
 
     def _make_room(self, is_new: bool, num_members: int, num_nodes: int) -> None:
         wanted = {"": len(self.names) + is_new, "member": num_members, "node": num_nodes}

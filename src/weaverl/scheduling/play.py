@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from math import ceil, gcd
 
 from weaverl.scheduling.by_slack import MOST_PASSED, urgency
-from weaverl.scheduling.progress import HORIZON, is_late, room
+from weaverl.scheduling.progress import HORIZON, late_below, room
 from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.tails import TailRule
 
@@ -33,6 +33,7 @@ class Player:
         "iteration",
         "job",
         "keeps",
+        "late_below",
         "later",
         "left_us",
         "mask",
@@ -64,6 +65,7 @@ class Player:
         self.job, self.masks, self.tail_from = member.job, masks, tail_from
         self.stretch = member.solo_us / times.solo_us
         self.slo = slo * self.stretch
+        self.late_below = late_below(self.slo)
         self.handover_us, self.training_held_us = held[0] - times.rollout_us, held[1]
         self.training_us, self.rest_us = times.training_us, times.sync_us + times.other_us
         self.rollouts: Sequence[int] = (times.rollout_us,)
@@ -110,7 +112,8 @@ class Player:
 
     def is_late(self, now: int) -> bool:
         """Whether others leave it its slots."""
-        return is_late(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us))
+        left = room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us)
+        return left < self.late_below
 
     def asks_at(self, now: int, slots: int) -> int:
         """When it is expected to ask for slots, at the earliest; never for those that it waits for."""
@@ -250,7 +253,10 @@ class Play:
 
     def _serve(self) -> None:
         taken = self._held | self._later
-        if not any(self._may_be_served(player, taken) for player in self._waiting):
+        for player in self._waiting:
+            if not player.mask & taken or self._may_be_served(player, taken):
+                break
+        else:
             return
         waiting, reserved = self._waiting, 0
         order = waiting if len(waiting) == 1 else sorted(waiting, key=lambda player: player.urgency(self._now))
@@ -265,16 +271,21 @@ class Play:
         return not player.mask & taken or (not player.trains and self._keeping(player.mask))
 
     def _keeping(self, mask: int) -> bool:
-        return any(other.keeps & mask for other in self._players)
+        kept = 0
+        for other in self._players:  # a generator would take longer than the answer
+            kept |= other.keeps
+        return kept & mask != 0
 
     def _would_delay(self, player: Player) -> bool:
         """Whether a grant would keep a late member waiting."""
         now = self._now
-        if player.num_passed >= MOST_PASSED or player.is_late(now):
+        if player.num_passed >= MOST_PASSED or not player.neighbours[player.trains] or player.is_late(now):
             return False
         latest = now + (player.training_held_us if player.trains else player.mean_held_us) // 2
-        neighbours = player.neighbours[player.trains]
-        return any(other.asks_at(now, player.mask) < latest and other.is_late(now) for other in neighbours)
+        for other in player.neighbours[player.trains]:
+            if other.asks_at(now, player.mask) < latest and other.is_late(now):
+                return True
+        return False
 
     def _beside_tails(self, player: Player) -> None:
         kept = 0

@@ -90,7 +90,12 @@ def is_late(slo: float, left: int) -> bool:
 
     ``left`` is the slowdown, in thousandths, that its promise leaves room for.
     """
-    return left < 1000 * (1.0 + (slo - 1.0) * (1.0 - SHARE))
+    return left < late_below(slo)
+
+
+def late_below(slo: float) -> float:
+    """The slowdown, in thousandths, below which a job is late."""
+    return 1000 * (1.0 + (slo - 1.0) * (1.0 - SHARE))
 
 
 def _ahead_us(record: JobRecord, profile: PhaseProfile) -> int:

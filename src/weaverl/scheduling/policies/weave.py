@@ -37,11 +37,17 @@ from weaverl.scheduling.expected_dollars import (
 from weaverl.scheduling.forecast import least_slowdowns
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
+from weaverl.scheduling.policies import shortlist
 from weaverl.scheduling.policies.pinning import isolated, joined, nodes_of
+from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED
+from weaverl.scheduling.stacked_rounds import Ints
 from weaverl.scheduling.state import ClusterState
 
 MOST_MEMBERS = 5
 """Of a group, unless nothing else is to be had: it is played out at every arrival, and who fails disturbs them all."""
+
+FEW = 32
+"""So many groups are all looked at; of more only those that seem the best (see ``shortlist``)."""
 
 _ANY = 1_000_000
 
@@ -87,29 +93,75 @@ def choose(state: ClusterState, spec: JobSpec) -> Decision:
     """The placement with the fewest expected dollars among those that keep every promise."""
     if spec.profile is None:
         return first_admitted(state, [isolated(state, spec)], spec)
-    told, groups = Told(), state.groups.values()
-    options = [alone(state, spec), *into_groups(state, spec, groups)]
-    found = cheapest(state, screened(state, options, told), told)
-    if found is None:
-        options = list(into_groups(state, spec, filter(_full, groups), most_members=_ANY))
-        found = cheapest(state, screened(state, options, told), told)
+    told = Told()
+    found = _search(state, spec, told)
     if found is None:
         return Decision(chosen=None, verdicts=told.verdicts())
     return decided(found.candidate, found.judgement, told)
 
 
+def _search(state: ClusterState, spec: JobSpec, told: Told) -> Cheapest | None:
+    if len(state.groups) <= FEW:
+        return among_few(state, spec, list(state.groups.values()), told)
+    left = shortlist.screen(state, spec)
+    left.tell(told)
+    if len(left.rows) <= FEW:
+        return among_few(state, spec, shortlist.groups_of(state, left.rows), told)
+    return among_many(state, spec, left.rows, told)
+
+
+def among_few(state: ClusterState, spec: JobSpec, groups: list[Group], told: Told) -> Cheapest | None:
+    """All ways into all of the groups are looked at."""
+    options = [alone(state, spec), *into_groups(state, spec, groups)]
+    found = cheapest(state, screened(state, options, told), told)
+    if found is None:
+        options = list(into_groups(state, spec, filter(_full, groups), most_members=_ANY))
+        found = cheapest(state, screened(state, options, told), told)
+    return found
+
+
+def among_many(
+    state: ClusterState,
+    spec: JobSpec,
+    rows: Ints,
+    told: Told,
+    sizes: tuple[shortlist.Size, shortlist.Size] = (shortlist.CHEAPEST, shortlist.ROOMIEST),
+) -> Cheapest | None:
+    """The most promising groups are looked at, a few at a time until one takes the job; the others are counted."""
+    found, options = None, [alone(state, spec)]
+    for some, reason in zip(shortlist.split(state, rows, MOST_MEMBERS), (NOT_ASKED, CROWDED), strict=True):
+        num_asked = 0
+        for groups, most_plays in () if found else shortlist.batches(state, spec, some, sizes):
+            options += into_groups(state, spec, groups, most_members=_ANY)
+            found = cheapest(state, screened(state, options, told), told, most_plays=most_plays)
+            num_asked, options = num_asked + len(groups), []
+            if found:
+                break
+        told.count("pack", NOT_ASKED if num_asked else reason, len(some) - num_asked, 0.0)
+    return found
+
+
 def cheapest(
-    state: ClusterState, screened: Sequence[Screened], told: Told, *, below_usd: float = inf
+    state: ClusterState,
+    screened: Sequence[Screened],
+    told: Told,
+    *,
+    below_usd: float = inf,
+    most_plays: float = inf,
 ) -> Cheapest | None:
     """The best option, if it adds less than ``below_usd``; what is refused before it is told.
 
     Groups are played out in the order of the least dollars that they could come to, and only while that is less than
-    the best has.
+    the best has, and no more than ``most_plays``. A job by itself needs no play.
     """
-    best = None
+    best, num_played = None, 0
     for least_usd, option in screened:
         if least_usd >= below_usd:
             break
+        num_played += bool(option.company.stays)
+        if option.company.stays and num_played > most_plays:
+            told.count(option.candidate.kind, NOT_ASKED, 1, option.candidate.added_usd_per_hour)
+            continue
         judgement, usd = judged(state, option)
         if judgement.refused:
             told.refused(option.candidate, judgement)
