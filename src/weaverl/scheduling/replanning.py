@@ -41,7 +41,7 @@ class Option(NamedTuple):
 
 
 def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanProposed | None:
-    """The moves that save a promise, then those that pay, each on top of those before it; None if there are none.
+    """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
     None: all.
@@ -51,9 +51,9 @@ def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanPro
     trial, moves = state, list[Move]()
     for group in state.groups.values():
         rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < MOST_MOVES else None
-        if rescue is not None:
+        if rescue is not None and rescue[0].pin is state.jobs[rescue[0].spec.name].pin:
             moves.append(_move(trial, *rescue))
-            trial = _placed(trial, *rescue)
+            trial = _placed(trial, *rescue[:2])
     looked_at = set(state.groups if near is None else near)
     for name in _by_share(state):
         if len(moves) == MOST_MOVES:
@@ -259,7 +259,7 @@ def _move(state: ClusterState, record: JobRecord, option: Option, rescues: str =
     )
 
 
-def _placed(state: ClusterState, record: JobRecord, option: Option, rescues: str = "") -> ClusterState:
+def _placed(state: ClusterState, record: JobRecord, option: Option) -> ClusterState:
     """The state after the move, and after the job's start there."""
     without, group = without_record(state, record), option.candidate.group
     progress = msgspec.structs.replace(record.progress, wall_us=record.progress.wall_us + record.start_us)

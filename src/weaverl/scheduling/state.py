@@ -25,8 +25,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
     gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
     ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
-    least ``least_saving_usd``; once more, and at any time, if a promise is in danger. Every ``review_us`` that is
-    looked for.
+    least ``least_saving_usd``; twice more, and at any time, to save a promise in danger. These are looked for whenever
+    somebody comes or goes, and every ``review_us``.
     """
 
     policy: str = "weave-paper"
