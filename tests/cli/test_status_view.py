@@ -38,7 +38,8 @@ def job(name: str, **more: object) -> JobStatus:
         "iterations_done": 11,
         "iterations": 12,
         "slo": 1.6,
-        "predicted_slowdown": 1.04,
+        "predicted_slowdown": 1.02,
+        "slowdown": 1.04,
         "doing": "waits for training 11",
         "verdicts": (),
         "last_lines": (),
@@ -93,6 +94,39 @@ def test_status_fits_80_columns_with_one_line_a_node_and_a_job():
     (line,) = [line for line in lines if line.startswith("training-0")]
     assert line.endswith("1.20/3.60 GiB")
     assert lines[-1] == "gone: gone/run-0 was ended by signal 9 (SIGKILL)"
+
+
+def test_status_says_who_is_late_and_who_is_to_move_and_where_to():
+    late = job("watched", late=True, slack_seconds=-500.0)
+    moving = job("counting-b", planned_move="to group g2, to keep the promise of watched")
+    stream = io.StringIO()
+    print_status(status(late, moving), Console(file=stream, width=80, color_system=None))
+    assert stream.getvalue().splitlines()[-2:] == [
+        "watched: late, with 8.3 min to make good: its slots are kept free for it",
+        "counting-b: is to move to group g2, to keep the promise of watched",
+    ]
+
+
+def test_an_explanation_says_how_a_job_stands_to_its_promise_and_what_became_of_its_moves():
+    stream = io.StringIO()
+    stayed = "it would save nothing any more"
+    print_explanation(job("counting-a", slack_seconds=90.0, moves=2, stays_because=stayed), stream)
+    assert stream.getvalue().splitlines()[1:3] == [
+        "slowed to 1.04x so far, its SLO is 1.60x: 90 s may still be lost, moved 2 times",
+        "its last planned move was dropped: it would save nothing any more",
+    ]
+
+
+def test_an_explanation_shows_dollars_in_all_where_the_policy_asks_for_them():
+    taken = Verdict(kind="pack", group="g1", added_usd_per_hour=0.0, predicted_slowdowns={"a": 1.1}, added_usd=390.4)
+    dearer = Verdict(
+        kind="isolate", group="g2", added_usd_per_hour=57.04, added_usd=1477.0, refused="adds more dollars in all"
+    )
+    stream = io.StringIO()
+    print_explanation(job("counting-a", verdicts=(dearer, taken)), stream)
+    words = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["isolate", "g2", "57.04", "1,477.00", "adds", "more", "dollars", "in", "all"] in words
+    assert ["pack", "g1", "0.00", "390.40", "a", "1.10x", "taken"] in words
 
 
 def test_a_job_that_was_taken_is_said_to_be_placed_or_queued_and_why():

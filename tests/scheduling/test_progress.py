@@ -107,6 +107,7 @@ def test_an_iteration_counts_its_measured_phases_and_the_profiles_sync_and_rest(
     after = clock.iterates(100)
     assert clock.progress == Progress(iterations=1, solo_us=(12 + 10 + 3 + 2) * SECOND, since=100 * SECOND)
     clock.ends(after + 13, clock.asks(after, ROLLOUT, 1), 12)
+    assert clock.progress.lap_us == (29 * SECOND, 27 * SECOND)
     assert seconds(clock.progress.done_us) == 27 + 12
     assert slack_us(clock.world.scheduler.state.jobs["a"], 150 * SECOND) == round(1.5 * 39 * SECOND) - 50 * SECOND
 
@@ -126,7 +127,8 @@ def test_a_later_start_counts_the_queue_before_it_does_not_and_a_lost_iteration_
     after = clock.iterates(100)
     clock.ends(after + 13, clock.asks(after, ROLLOUT, 1), 12)
     clock.at(150, ProcessExited(rank=RankId("a", 1, "rollout", 0), node="r0", exit_code=-9))
-    assert clock.progress == Progress(iterations=1, solo_us=27 * SECOND, wall_us=50 * SECOND)
+    over = (29 * SECOND, 27 * SECOND)
+    assert clock.progress == Progress(iterations=1, solo_us=27 * SECOND, wall_us=50 * SECOND, lap_us=over)
     world = clock.world
     for name in ("r0", "t0"):
         world.now = 200 * SECOND - 10

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from weaverl.control.status import ClusterStatus, JobStatus
 from weaverl.domain.jobs import JobState
+from weaverl.reports.axis import duration
 from weaverl.reports.cells import counted
 from weaverl.reports.sheets import sheet
 from weaverl.reports.tables import console_for
@@ -36,8 +37,8 @@ def print_status(status: ClusterStatus, console: Console) -> None:
         jobs.add_row(*_cells(job))
     console.print(jobs)
     for job in status.jobs:
-        if job.reason:
-            console.print(Text(f"{job.name}: {job.reason}"))
+        for line in filter(None, (job.reason, _lateness(job), _plan(job))):
+            console.print(Text(f"{job.name}: {line}"))
 
 
 def whereabouts(status: ClusterStatus, job: JobStatus) -> str:
@@ -50,6 +51,17 @@ def whereabouts(status: ClusterStatus, job: JobStatus) -> str:
     return f"in group {job.group} on {', '.join(job.nodes)}{' with ' + others if others else ''}"
 
 
+def _lateness(job: JobStatus) -> str:
+    if not job.late or job.slack_seconds is None:
+        return ""
+    slack = f"{duration(abs(job.slack_seconds))} {'left' if job.slack_seconds >= 0 else 'to make good'}"
+    return f"late, with {slack}: its slots are kept free for it"
+
+
+def _plan(job: JobStatus) -> str:
+    return f"is to move {job.planned_move}" if job.planned_move else ""
+
+
 def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
@@ -58,31 +70,49 @@ def _table(*titles: str) -> Table:
 
 
 def print_explanation(job: JobStatus, stream: TextIO) -> None:
-    """Every placement that was looked at, its price, and why it was refused."""
+    """How it stands to its promise, its moves, and every placement that was looked at, its price, and why not."""
     console = console_for(stream)
     console.print(f"{job.name}: {job.state}{', ' + job.reason if job.reason else ''}", highlight=False)
     for line in job.last_lines:
         console.print(Text(f"  | {line}"))
+    for line in filter(None, (_standing(job), _lateness(job), _plan(job), _stays(job))):
+        console.print(Text(line))
     if not job.verdicts:
         console.print("it has not been looked at yet")
         return
     console.print("looked at, in this order:")
-    heads = ("placement", "group", "adds $/hour", "predicted slowdowns", "verdict")
+    prices = any(verdict.added_usd is not None for verdict in job.verdicts)
+    in_all = ("adds $ in all",) if prices else ()
+    heads = ("placement", "group", "adds $/hour", *in_all, "predicted slowdowns", "verdict")
     rows = [
         (
             verdict.kind,
             verdict.group,
             f"{verdict.added_usd_per_hour:.2f}",
+            *(("" if verdict.added_usd is None else f"{verdict.added_usd:,.2f}",) if prices else ()),
             ", ".join(f"{name} {value:.2f}x" for name, value in verdict.predicted_slowdowns.items()),
             verdict.refused or "taken",
         )
         for verdict in job.verdicts
     ]
-    console.print(sheet(heads, rows, console, words=heads[3:]), crop=False)
+    console.print(sheet(heads, rows, console, words=heads[-2:]), crop=False)
+
+
+def _standing(job: JobStatus) -> str:
+    if job.slowdown is None or job.slack_seconds is None:
+        return ""
+    slack = duration(abs(job.slack_seconds))
+    room = f"{slack} may still be lost" if job.slack_seconds >= 0 else f"{slack} have to be made good"
+    moved = f", moved {counted(job.moves, 'time')}" if job.moves else ""
+    return f"slowed to {job.slowdown:.2f}x so far, its SLO is {job.slo:.2f}x: {room}{moved}"
+
+
+def _stays(job: JobStatus) -> str:
+    return f"its last planned move was dropped: {job.stays_because}" if job.stays_because else ""
 
 
 def _cells(job: JobStatus) -> tuple[str | Text, ...]:
     total = f"/{job.iterations}" if job.iterations else ""
-    predicted = f"{job.predicted_slowdown:.2f}" if job.predicted_slowdown else "-"
+    slowdown = f"{job.slowdown:.2f}" if job.slowdown else "-"
     state = Text(str(job.state), style=_STYLES.get(job.state, ""))
-    return job.name, state, job.group or "", f"{job.iterations_done}{total}", f"{predicted}/{job.slo:.2f}", job.doing
+    return job.name, state, job.group or "", f"{job.iterations_done}{total}", f"{slowdown}/{job.slo:.2f}", job.doing

@@ -7,6 +7,8 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.lifecycle import nodes_of
+from weaverl.scheduling.moves import destination, purpose
+from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
 
@@ -27,7 +29,12 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A job; ``doing`` is the phase it holds a permit for or waits for."""
+    """A job; ``doing`` is the phase it holds a permit for or waits for.
+
+    ``slowdown``: of all iterations that are over. ``slack_seconds``: what more they could have lost without breaking
+    the promise; below 0 those ahead have to make it good. ``late``: its slots are kept free for it.
+    ``planned_move`` and ``stays_because``: where it is to move and what for, and why its last plan was dropped.
+    """
 
     name: str
     tenant: str
@@ -43,6 +50,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     doing: str
     verdicts: tuple[Verdict, ...]
     last_lines: tuple[str, ...]
+    slowdown: float | None = None
+    slack_seconds: float | None = None
+    late: bool = False
+    moves: int = 0
+    planned_move: str = ""
+    stays_because: str = ""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +132,9 @@ def _occupants(scheduler: Scheduler, state: ClusterState, group: str | None, nod
 
 
 def _job(scheduler: Scheduler, record: JobRecord) -> JobStatus:
+    state, progress = scheduler.state, record.progress
+    move = state.moves.get(record.spec.name)
+    wall_us, solo_us = progress.lap_us if record.live else (progress.wall_us, progress.solo_us)
     return JobStatus(
         name=record.spec.name,
         tenant=record.spec.tenant,
@@ -134,6 +150,12 @@ def _job(scheduler: Scheduler, record: JobRecord) -> JobStatus:
         doing=_doing(scheduler, record),
         verdicts=record.verdicts,
         last_lines=record.last_lines,
+        slowdown=wall_us / solo_us if solo_us else None,
+        slack_seconds=(allowed_us(record.spec.slo, solo_us) - wall_us) / MICROSECONDS if solo_us else None,
+        late=scheduler.is_late(record.spec.name),
+        moves=record.moves,
+        planned_move=f"to {destination(move)}, to {purpose(move)}" if move else "",
+        stays_because=record.stays_because,
     )
 
 

@@ -12,13 +12,17 @@ from weaverl.domain.jobs import JobState, PhaseKind, PhaseProfile, Role
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One placement that was looked at for a job: its price, and why it was refused (empty: it was taken)."""
+    """One placement that was looked at for a job: its price, and why it was refused (empty: it was taken).
+
+    ``added_usd``: dollars that it is expected to add until the work is done; None where the policy does not ask.
+    """
 
     kind: str
     group: str
     added_usd_per_hour: float
     predicted_slowdowns: dict[str, float] = {}
     refused: str = ""
+    added_usd: float | None = None
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

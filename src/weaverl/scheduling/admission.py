@@ -15,6 +15,7 @@ from weaverl.scheduling.state import ClusterState, planned_member
 CLOSED = "saturated, or a member is being profiled or is leaving"
 NO_ROOM = "too little host memory, or too few devices"
 BREAKS_PROMISE = "would slow a job past its SLO"
+DEARER = "adds more dollars in all"
 """Sorts of reasons, where no name and no number is told."""
 
 _TOLD_IN_FULL = 12
@@ -35,10 +36,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer for one candidate; admitted when ``refused`` is empty."""
+    """The answer for one candidate; admitted when ``refused`` is empty.
+
+    ``added_usd`` is what it is expected to add in all, where the policy asks for that.
+    """
 
     refused: str = ""
     slowdowns: dict[str, float] = {}
+    added_usd: float | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +76,7 @@ class Told:
         if self.room or candidate.kind == "isolate":
             self.tell(verdict_on(candidate, judgement))
         else:
-            reason = candidate.sort if candidate.pin is None else BREAKS_PROMISE
-            self.count(candidate.kind, reason, 1, candidate.added_usd_per_hour)
+            self.count(candidate.kind, _sort_of(candidate, judgement), 1, candidate.added_usd_per_hour)
 
     def count(self, kind: str, reason: str, number: int, usd_per_hour: float) -> None:
         """Some more that were refused for a reason of one sort."""
@@ -87,6 +91,13 @@ class Told:
             for (kind, reason), (number, usd) in sorted(self._others.items(), key=lambda one: (one[1][1], one[0]))
         )
         return (*self._verdicts, *counted, *chosen)
+
+
+def _sort_of(candidate: Candidate, judgement: Judgement) -> str:
+    """The reason without names and numbers."""
+    if candidate.pin is None:
+        return candidate.sort
+    return DEARER if judgement.refused == DEARER else BREAKS_PROMISE
 
 
 def first_admitted(
@@ -116,6 +127,7 @@ def verdict_on(candidate: Candidate, judgement: Judgement, *, refused: str | Non
         added_usd_per_hour=candidate.added_usd_per_hour,
         predicted_slowdowns=judgement.slowdowns,
         refused=judgement.refused if refused is None else refused,
+        added_usd=judgement.added_usd,
     )
 
 

@@ -17,8 +17,11 @@ The rules, in full:
 
 from collections.abc import Iterator
 
+import msgspec
+
 from weaverl.domain.commands import AnyCommand, DropMove, PlanMove, RefusePlan
 from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanProposed
+from weaverl.domain.groups import Move
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, placement
 from weaverl.scheduling.replanning import decide_on, option_of, refusal, remaining_spec, without_record
@@ -46,11 +49,13 @@ def observe_checkpoint(state: ClusterState, event: CheckpointWritten) -> None:
 def fold_plan(state: ClusterState, command: PlanMove) -> None:
     """Fold that a job is to move."""
     state.moves[command.job] = command.move
+    state.jobs[command.job].stays_because = ""
 
 
 def fold_drop(state: ClusterState, command: DropMove) -> None:
     """Fold that it stays."""
     state.moves.pop(command.job, None)
+    state.jobs[command.job].stays_because = command.reason
 
 
 def react_plan(state: ClusterState, event: PlanProposed) -> Iterator[AnyCommand]:
@@ -76,10 +81,19 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     elif option.saving_usd <= 0.0 and not move.rescues:
         yield DropMove(job=event.job, attempt=event.attempt, reason="it would save nothing any more")
     else:
-        where = move.group or "a group of its own"
-        purpose = f"keep the promise of {move.rescues}" if move.rescues else f"save ${option.saving_usd:.2f}"
-        reason = f"moves to {where} after iteration {event.iteration - 1}, to {purpose}"
+        weighed = msgspec.structs.replace(move, saving_usd=option.saving_usd)
+        reason = f"moves to {destination(move)} after iteration {event.iteration - 1}, to {purpose(weighed)}"
         yield from lifecycle.end(record, JobState.QUEUED, reason)
+
+
+def destination(move: Move) -> str:
+    """Where a move leads, for people."""
+    return f"group {move.group}" if move.group else "a group of its own"
+
+
+def purpose(move: Move) -> str:
+    """What a move is for, for people."""
+    return f"keep the promise of {move.rescues}" if move.rescues else f"save ${move.saving_usd:.2f}"
 
 
 def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:

@@ -23,9 +23,11 @@ SHARE = 0.5
 
 
 def asked(record: JobRecord, event: PermitRequested) -> None:
-    """Fold a request: with that for the first rollout the time begins."""
+    """Fold a request: with that for the first rollout the time begins, with any other an iteration is over."""
     if record.progress.since is None and event.phase is not LOADING:
         record.progress.since = event.at
+    if event.phase is ROLLOUT:
+        record.progress.lap_us = (record.progress.elapsed_us(event.at), record.progress.solo_us)
 
 
 def admitted(record: JobRecord, now: int) -> None:

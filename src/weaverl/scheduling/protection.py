@@ -38,11 +38,11 @@ def awaited(
 ) -> Member | None:
     """The late job that a request has to wait for, if there is one."""
     profile = cluster.jobs[request.job].profile
-    if profile is None or _is_late(rotation, cluster, member):
+    if profile is None or is_behind(rotation, cluster, member):
         return None
     latest = cluster.now + _held_us(cluster, profile, request.pool) // 2
     for other in rotation.rings.members.values():
-        if other is not member and _is_late(rotation, cluster, other):
+        if other is not member and is_behind(rotation, cluster, other):
             for pool in POOLS:
                 if other.seat(pool).mask & seat.mask and _comes_by(rotation, cluster, other, pool, latest):
                     return other
@@ -62,7 +62,8 @@ def watch(rotation: Rotation, cluster: ClusterState, late: Member) -> SetTimer |
     return SetTimer(name=name, at=due + cluster.parameters.turn_patience_us)
 
 
-def _is_late(rotation: Rotation, cluster: ClusterState, member: Member) -> bool:
+def is_behind(rotation: Rotation, cluster: ClusterState, member: Member) -> bool:
+    """Whether a job is late: its slots are kept free for it where that pays."""
     left, record = room_of(rotation, cluster, member), cluster.jobs[member.name]
     return left is not None and record.ending is None and is_late(record.spec.slo, left)
 

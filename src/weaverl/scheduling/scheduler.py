@@ -13,6 +13,7 @@ from weaverl.domain.commands import AnyCommand, GrantPermit, SetTimer
 from weaverl.domain.events import AnyEvent
 from weaverl.scheduling import by_slack, turns
 from weaverl.scheduling.known import Known
+from weaverl.scheduling.protection import is_behind
 from weaverl.scheduling.reactions import react
 from weaverl.scheduling.rotation import Rotation
 from weaverl.scheduling.rotation_state import RotationState
@@ -52,6 +53,13 @@ class Scheduler:
     def rotation(self, group: str) -> RotationState:
         """A group's turns, to be read only."""
         return self._known.rotations[group].state
+
+    def is_late(self, job: str) -> bool:
+        """Whether slots are kept free for a job, since it has lost much of what its promise leaves room for."""
+        rotation = self._known.rotation_of(self.state.jobs[job])
+        if rotation is None or not rotation.state.group.by_slack:
+            return False
+        return is_behind(rotation, self.state, rotation.rings.members[job])
 
     def handle(self, event: AnyEvent) -> list[AnyCommand]:
         """Fold an event and decide on it. ``event.at`` never falls; the same events give the same commands."""

@@ -114,7 +114,7 @@ class Progress(msgspec.Struct):
 
     ``solo_us``: solo time of the ``iterations`` that are finished; ``part_us``: of the finished phases of the next one.
     ``wall_us``: time that counts for the slowdown up to ``since``; None while none passes (before the first rollout
-    is asked for, in the queue, after the end).
+    is asked for, in the queue, after the end). ``lap_us``: both times when an iteration was last over.
     """
 
     iterations: int = 0
@@ -122,6 +122,7 @@ class Progress(msgspec.Struct):
     part_us: int = 0
     wall_us: int = 0
     since: int | None = None
+    lap_us: tuple[int, int] = (0, 0)
 
     @property
     def done_us(self) -> int:
@@ -145,7 +146,7 @@ class JobRecord(msgspec.Struct):
 
     Of the present attempt: ``started_at`` is when it asked for its first rollout, ``start_us`` how long its cold start
     took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
-    ``measured_us`` is what its profile follows.
+    ``measured_us`` is what its profile follows, ``stays_because`` why its last planned move was dropped.
     """
 
     spec: JobSpec
@@ -174,6 +175,7 @@ class JobRecord(msgspec.Struct):
     start_us: int = 0
     first_iteration: int = 0
     checkpoints: dict[str, int] = {}
+    stays_because: str = ""
 
     @property
     def live(self) -> bool:

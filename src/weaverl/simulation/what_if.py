@@ -12,6 +12,7 @@ from weaverl.domain.commands import Verdict
 from weaverl.domain.events import DeathConfirmed, ProcessExited
 from weaverl.domain.jobs import JobSpec
 from weaverl.scheduling.admission import first_admitted, predicted_slowdowns
+from weaverl.scheduling.expected_dollars import slowdowns_of, stay_of
 from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.policies.one_by_one import candidates
 from weaverl.scheduling.round_model import MICROSECONDS
@@ -33,7 +34,10 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """One placement in the order it was looked at: who is in the group, and the verdict; empty if it was taken."""
+    """One placement in the order it was looked at: who is in the group, and the verdict; empty if it was taken.
+
+    ``added_usd`` as in ``Verdict``.
+    """
 
     kind: str
     group: str
@@ -41,6 +45,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     added_usd_per_hour: float | None
     slowdowns: dict[str, float]
     refused: str
+    added_usd: float | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +112,10 @@ def _slowdowns(state: ClusterState) -> dict[str, float]:
     slowdowns: dict[str, float] = {}
     for group in state.groups.values():
         known = [record for record in state.members(group) if record.profile is not None]
-        slowdowns.update(predicted_slowdowns([as_member(state, record) for record in known]))
+        if group.by_slack:
+            slowdowns.update(slowdowns_of([stay_of(state, record) for record in known]))
+        else:
+            slowdowns.update(predicted_slowdowns([as_member(state, record) for record in known]))
     return slowdowns
 
 
@@ -178,6 +186,7 @@ def _looked(verdict: Verdict, untouched: ClusterState) -> Looked:
         added_usd_per_hour=verdict.added_usd_per_hour,
         slowdowns=verdict.predicted_slowdowns,
         refused=verdict.refused,
+        added_usd=verdict.added_usd,
     )
 
 

@@ -17,6 +17,7 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.scheduling.admission import (
     CLOSED,
+    DEARER,
     Candidate,
     Decision,
     Judgement,
@@ -155,8 +156,10 @@ def cheapest(
     the best has, and no more than ``most_plays``. A job by itself needs no play.
     """
     best, num_played = None, 0
-    for least_usd, option in screened:
+    for place, (least_usd, option) in enumerate(screened):
         if least_usd >= below_usd:
+            for _, dearer in screened[place:]:
+                told.count(dearer.candidate.kind, DEARER, 1, dearer.candidate.added_usd_per_hour)
             break
         num_played += bool(option.company.stays)
         if option.company.stays and num_played > most_plays:
@@ -166,8 +169,16 @@ def cheapest(
         if judgement.refused:
             told.refused(option.candidate, judgement)
         elif usd < below_usd:
+            if best is not None:
+                _tell_dearer(told, best)
             best, below_usd = Cheapest(usd, option.candidate, judgement), usd
+        else:
+            _tell_dearer(told, Cheapest(usd, option.candidate, judgement))
     return best
+
+
+def _tell_dearer(told: Told, one: Cheapest) -> None:
+    told.refused(one.candidate, msgspec.structs.replace(one.judgement, refused=DEARER))
 
 
 def screened(state: ClusterState, options: Iterable[Option], told: Told, below_usd: float = inf) -> list[Screened]:
@@ -237,8 +248,8 @@ def judged(state: ClusterState, option: Option) -> tuple[Judgement, float]:
         return Judgement(refused=option.candidate.refused), inf
     stays = [*option.company.stays, option.newcomer]
     slowdowns = slowdowns_of(stays)
-    judgement = Judgement(refused=broken(stays, slowdowns), slowdowns=slowdowns)
-    return judgement, _added_usd(state, option, stays, slowdowns)
+    added_usd = _added_usd(state, option, stays, slowdowns)
+    return Judgement(refused=broken(stays, slowdowns), slowdowns=slowdowns, added_usd=added_usd), added_usd
 
 
 def _added_usd(state: ClusterState, option: Option, stays: list[Stay], slowdowns: Mapping[str, float]) -> float:
