@@ -113,6 +113,21 @@ def test_compare_sets_dollars_in_proportion(path):
     assert second["solo"] == 1.0
 
 
+def test_a_fleet_is_a_share_of_the_peak_of_solo_and_the_same_for_all(path):
+    arguments = ("--policies", "gavel,weave", "--objective", "dollars,throughput", "--fleet", 0.5, "--no-random")
+    results = figures("compare", path, *arguments)["results"]
+    aims = [(one["policy"], one["parameters"].get("objective")) for one in results]
+    assert aims == [("gavel", None), ("weave", "dollars"), ("weave", "throughput")]
+    for one in results:
+        assert (one["parameters"]["max_rollout_nodes"], one["parameters"]["max_training_nodes"]) == (3, 3)
+        assert one["audited"] is True
+        assert one["makespan_hours"] >= one["makespan_bound_hours"]
+    table = call("compare", path, *arguments).stdout
+    assert "weave, throughput" in table
+    assert "makespan h" in table
+    assert "makespan h" not in call("compare", path, "--policies", "solo", "--no-random").stdout
+
+
 def test_traces_of_one_name_are_not_compared(path, tmp_path):
     (tmp_path / "other").mkdir()
     write_jobs([row("a")], tmp_path / "other" / path.name)

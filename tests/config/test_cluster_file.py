@@ -3,7 +3,7 @@ import pytest
 from weaverl.config.cluster_file import load_cluster, parse_cluster
 from weaverl.domain.cluster import Node, Pool, PoolKind, SwitchCost
 from weaverl.errors import SpecError
-from weaverl.scheduling.state import LIVE_POLICIES, Parameters
+from weaverl.scheduling.state import LIVE_POLICIES, Parameters, parameters_of
 
 EXTRA = "  - {name: r1, pool: rollout, devices: 1, device_memory: 1Mi, host_memory: 1Gi"
 
@@ -107,6 +107,11 @@ def test_the_defaults_are_no_switch_cost_nine_tenths_and_the_first_devices(clust
         ("policy: [weave]", "policy: expected text, got"),
         ("policy: colocated", "policy: colocated is for simulations only, it has rollout and training on the"),
         ("policy: gavel", "policy: gavel is for simulations only"),
+        ("policy: weave\nobjective: speed", "objective: not an objective, 'speed': write dollars or throughput"),
+        (
+            "objective: throughput",
+            "objective: throughput is an objective of policy weave, the policy is weave-paper: write policy: weave too",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(cluster_with, line, message):
@@ -120,6 +125,13 @@ def test_what_cannot_be_meant_is_refused_in_one_line(cluster_with, line, message
 @pytest.mark.parametrize("policy", LIVE_POLICIES)
 def test_the_policy_of_the_live_cluster_is_read(cluster_with, policy):
     assert cluster_with(f"policy: {policy}").policy == policy
+
+
+def test_the_objective_of_policy_weave_is_read(cluster_with):
+    assert cluster_with("policy: weave").objective == "dollars" == Parameters().objective
+    cluster = cluster_with("policy: weave\nobjective: throughput")
+    assert parameters_of(cluster) == Parameters(policy="weave", objective="throughput")
+    assert cluster_with("policy: solo\nobjective: dollars").policy == "solo"
 
 
 def test_nodes_of_one_host_share_no_cpu(cluster_with):

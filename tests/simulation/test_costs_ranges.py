@@ -12,7 +12,7 @@ NUMBERS = {
     name: value
     for name, value in msgspec.structs.asdict(Costs()).items()
     if name.endswith("mtbf_hours")
-    or name == "max_nodes_per_pool"
+    or name.startswith("max_")
     or (isinstance(value, float | int | tuple) and not isinstance(value, bool))
 }
 MAY_BE_ZERO = {
@@ -30,6 +30,8 @@ NEVER_ZERO = {
     "node_host_gib",
     "usable_host_memory",
     "max_nodes_per_pool",
+    "max_rollout_nodes",
+    "max_training_nodes",
     "link_gbps",
     "colocated_rollout",
     "gavel_training",

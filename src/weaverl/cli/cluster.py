@@ -21,7 +21,7 @@ from weaverl.control.rank_process import without_weaverl
 from weaverl.control.status import ClusterStatus
 from weaverl.domain.cluster import Cluster
 from weaverl.errors import ClusterError, StoreUnavailableError, UsageError
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.state import Parameters, parameters_of
 
 _UP_PATIENCE_SECONDS = 60.0
 
@@ -79,15 +79,17 @@ def bring_up(home: Home, cluster: Cluster, *, while_alive: int = 0, parameters: 
     """Start a head and wait until all nodes are ready; False if the same cluster is up already.
 
     With ``while_alive`` the cluster, and its state directory, go when the process with that pid ends. ``parameters``,
-    if given, say the policy too, whatever the cluster file says; what is up has it written down with the cluster.
+    if given, say policy and objective too, whatever the cluster file says; what is up has them written down with the
+    cluster.
 
     Raises UsageError if another cluster is up there, the directory cannot be used, or something cannot run as things
     are; ClusterError with the head's last words if it does not come up.
     """
-    chosen = parameters or Parameters(policy=cluster.policy)
+    chosen = parameters or parameters_of(cluster)
     try:
         with home.changing():
-            return _bring_up(home, msgspec.structs.replace(cluster, policy=chosen.policy), while_alive, chosen)
+            told = msgspec.structs.replace(cluster, policy=chosen.policy, objective=chosen.objective)
+            return _bring_up(home, told, while_alive, chosen)
     except OSError as error:
         raise UsageError(
             f"{home.directory} cannot keep the cluster's state ({error.strerror}: {error.filename or error}): make "

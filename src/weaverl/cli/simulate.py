@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weaverl.cli.fleet import check_share, on_fleet
 from weaverl.cli.outputs import check_writable, emit
-from weaverl.cli.simulate_checks import check_names, check_policy, complain_of_different_work, parameter, refuse_others
+from weaverl.cli.simulate_checks import (
+    check_names,
+    check_policy,
+    complain_of_different_work,
+    named_runs,
+    parameter,
+    refuse_others,
+)
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +45,11 @@ Drift = Annotated[
 NoTail = Annotated[bool, typer.Option("--no-tail-migration", help="Rollouts hold all their devices to their end.")]
 Sharing = Annotated[str, typer.Option(metavar="per_node|shared", help="The slow link: for each pair of nodes, or one.")]
 MaxNodes = Annotated[int | None, typer.Option(help="Nodes in each pool; without it as many as are needed.")]
+Fleet = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Limit each pool to this share of solo's peak nodes there, rounded up."),
+]
+OBJECTIVE_HELP = "Of policy weave: dollars, where nodes come and go, or throughput of a fixed fleet."
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other parameter, as named in the JSON's `parameters`."),
@@ -65,12 +78,14 @@ def simulate(
     context: typer.Context,
     trace: TraceName = None,
     policy: Annotated[str, typer.Option(help=POLICIES_HELP)] = "weave-paper",
+    objective: Annotated[str, typer.Option(metavar="dollars|throughput", help=OBJECTIVE_HELP)] = "dollars",
     seed: Seed = 0,
     no_random: NoRandom = False,
     drift: Drift = None,
     no_tail_migration: NoTail = False,
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
+    fleet: Fleet = None,
     settings: Settings = None,
     no_timings: NoTimings = False,
     timeline: Annotated[
@@ -97,10 +112,18 @@ def simulate(
         again(from_timeline, as_json)
         return
     assert trace is not None
-    check_policy(policy)
+    check_policy(policy, objective)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
-    setup = Setup(policy=policy, seed=None if no_random else seed, costs=costs, timings=not no_timings)
-    outcome = run_audited(load_trace(trace, drift), setup, audit, timeline)
+    setup = Setup(
+        policy=policy,
+        objective=objective,
+        seed=None if no_random else seed,
+        costs=costs,
+        timings=not no_timings,
+    )
+    check_share(fleet, setup)
+    loaded = load_trace(trace, drift)
+    outcome = run_audited(loaded, on_fleet(loaded, setup, fleet), audit, timeline)
     emit(outcome, as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
     raise typer.Exit(complain_of_missing(outcome))
 
@@ -123,12 +146,17 @@ def compare(
     policies: Annotated[
         str, typer.Option(help=f"Separated by commas: {POLICIES_HELP}")
     ] = "solo,colocated,gavel,weave-paper",
+    objective: Annotated[
+        str,
+        typer.Option(metavar="dollars|throughput", help=f"{OBJECTIVE_HELP} Both, with a comma: weave under each."),
+    ] = "dollars",
     seed: Seed = 0,
     no_random: NoRandom = False,
     drift: Drift = None,
     no_tail_migration: NoTail = False,
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
+    fleet: Fleet = None,
     settings: Settings = None,
     no_timings: NoTimings = False,
     audit: Audit = None,
@@ -143,20 +171,19 @@ def compare(
 
     check_writable(as_json)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
-    names = [name.strip() for name in policies.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--policies is empty: name at least one, such as weave-paper")
-    for name in names:
-        check_policy(name)
+    named = named_runs(policies, objective)
     setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
+    check_share(fleet, setup)
     loaded = [load_trace(name, drift) for name in traces]
     check_names(loaded)
     outcomes = [
-        run_audited(trace, msgspec.structs.replace(setup, policy=policy), audit)
+        run_audited(trace, msgspec.structs.replace(placed, policy=policy, objective=aim), audit)
         for trace in loaded
-        for policy in dict.fromkeys((*names, *BASELINES))
+        for placed in [on_fleet(trace, setup, fleet)]
+        for policy, aim in dict.fromkeys((*named, *((name, "dollars") for name in BASELINES)))
     ]
-    results = [one for one in outcomes if one.policy in names]
+    policy_names = {policy for policy, _ in named}
+    results = [one for one in outcomes if one.policy in policy_names]
     ratios = [ratios_of(one, outcomes) for one in results]
     figures = {"results": results, "ratios": ratios}
     complain_of_different_work(outcomes)

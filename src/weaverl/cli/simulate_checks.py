@@ -22,15 +22,30 @@ def complain_of_different_work(outcomes: Sequence["Outcome"]) -> None:
             print(f"weaverl: {trace}: {done}: no ratios with it, dollars of different work", file=sys.stderr)
 
 
-def check_policy(name: str) -> None:
-    """Refuse a policy that cannot be simulated before anything is run."""
+def named_runs(policies: str, objectives: str) -> list[tuple[str, str]]:
+    """Each policy with its objective, in the order in which they are named; policy weave once with each objective."""
+    names, aims = ([one.strip() for one in given.split(",") if one.strip()] for given in (policies, objectives))
+    for option, found, such in (("policies", names, "weave-paper"), ("objective", aims, "throughput")):
+        if not found:
+            raise UsageError(f"--{option} is empty: name at least one, such as {such}")
+    if "weave" not in names:
+        for aim in aims:
+            check_policy(names[0], aim)
+    pairs = [(name, aim) for name in names for aim in (aims if name == "weave" else ["dollars"])]
+    for name, aim in pairs:
+        check_policy(name, aim)
+    return pairs
+
+
+def check_policy(name: str, objective: str = "dollars") -> None:
+    """Refuse a policy that cannot be simulated, or not for this objective, before anything is run."""
     from weaverl.scheduling.policies.optimal import MOST_JOBS
     from weaverl.scheduling.state import Parameters
 
     if name == "optimal":
         what = f"regroups running jobs freely, for snapshots of up to {MOST_JOBS} jobs"
         raise UsageError(f"policy optimal {what}, so no trace runs under it: `weaverl reproduce` compares with it")
-    Parameters(policy=name)
+    Parameters(policy=name, objective=objective)
 
 
 def check_names(traces: Sequence["Trace"]) -> None:

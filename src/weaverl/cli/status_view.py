@@ -24,7 +24,8 @@ _STYLES = {
 def print_status(status: ClusterStatus, console: Console) -> None:
     """Nodes, then jobs, in 80 columns where names are of usual length; then why jobs are what they are."""
     rate = f"${status.usd_per_hour:.2f} an hour"
-    console.print(f"cluster {status.cluster}, policy {status.policy}, {rate}, epoch {status.epoch}", highlight=False)
+    policy = status.policy if status.objective == "dollars" else f"{status.policy} for {status.objective}"
+    console.print(f"cluster {status.cluster}, policy {policy}, {rate}, epoch {status.epoch}", highlight=False)
     nodes = _table("node", "pool", "state", "group", "doing", "host memory")
     for node in status.nodes:
         memory = f"{node.host_used_bytes / 2**30:.2f}/{node.host_usable_bytes / 2**30:.2f} GiB"

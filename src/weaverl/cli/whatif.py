@@ -53,7 +53,7 @@ def _live() -> "Scheduler":
     from weaverl.control.client import connect
     from weaverl.control.home import Home
     from weaverl.control.recovery import recover
-    from weaverl.scheduling.state import Parameters
+    from weaverl.scheduling.state import parameters_of
 
     home = Home()
     record = home.head()
@@ -61,7 +61,7 @@ def _live() -> "Scheduler":
         problem = f"no cluster is up in {home.directory}"
         raise UsageError(f"{problem}: give --cluster CLUSTER.yaml and --jobs, or run `weaverl up CLUSTER.yaml` first")
     scheduler = recover(connect(record.access), record.cluster).scheduler
-    scheduler.state.parameters = Parameters(policy=record.cluster.policy)
+    scheduler.state.parameters = parameters_of(record.cluster)
     return scheduler
 
 
@@ -69,11 +69,11 @@ def _of_files(cluster_file: Path, job_files: list[Path]) -> "Scheduler":
     """A scheduler of a cluster file on which the jobs were submitted, in order."""
     from weaverl.config.cluster_file import load_cluster
     from weaverl.config.job_file import load_job
-    from weaverl.scheduling.state import Parameters
+    from weaverl.scheduling.state import parameters_of
     from weaverl.simulation.standing import standing_scheduler, submit
 
     cluster = load_cluster(cluster_file)
-    scheduler = standing_scheduler(cluster, Parameters(policy=cluster.policy))
+    scheduler = standing_scheduler(cluster, parameters_of(cluster))
     for path in job_files:
         try:
             submit(scheduler, load_job(path))

@@ -12,9 +12,9 @@ from weaverl.config.units import Rounding
 from weaverl.config.values import Section, choice, integer, list_of, memory, name, number, seconds, text
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, StoreAddress, SwitchCost
 from weaverl.errors import UsageError
-from weaverl.scheduling.state import LIVE_POLICIES, POLICIES, Parameters
+from weaverl.scheduling.state import LIVE_POLICIES, OBJECTIVES, POLICIES, Parameters
 
-CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "policy", "store", "nodes")
+CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "policy", "objective", "store", "nodes")
 STORE_KEYS = ("url", "password_file")
 POOL_KEYS = ("gpu", "usd_per_gpu_hour")
 NODE_KEYS = (
@@ -57,6 +57,11 @@ def parse_cluster(content: str, *, file: str = "CLUSTER.yaml") -> Cluster:
     for kind in PoolKind:
         if all(node.pool is not kind for node in nodes):
             raise section.place_of("nodes").refuse(f"no node is in the {kind} pool, 0 of {len(nodes)}: add one")
+    policy = section.optional("policy", _policy, Parameters().policy)
+    objective = section.optional("objective", _objective, Parameters().objective)
+    if objective != Parameters().objective and policy != "weave":
+        problem = f"{objective} is an objective of policy weave, the policy is {policy}"
+        raise section.place_of("objective").refuse(f"{problem}: write policy: weave too, or leave the key out")
     return Cluster(
         name=section.required("name", name),
         rollout=pools.required("rollout", lambda node: _pool(node, PoolKind.ROLLOUT)),
@@ -65,7 +70,8 @@ def parse_cluster(content: str, *, file: str = "CLUSTER.yaml") -> Cluster:
         switch=section.optional("switch", _switch, SwitchCost()),
         usable_host_memory=section.optional("usable_host_memory", number(at_least=0, at_most=1, or_equal=False), 0.9),
         store=section.optional("store", _store, None),
-        policy=section.optional("policy", _policy, Parameters().policy),
+        policy=policy,
+        objective=objective,
     )
 
 
@@ -77,6 +83,13 @@ def _policy(node: YamlNode) -> str:
     if given in POLICIES:
         problem = f"{given} is for simulations only, it has rollout and training on the same GPUs, as no live job has"
     raise node.place.refuse(f"{problem}: write {' or '.join(LIVE_POLICIES)}")
+
+
+def _objective(node: YamlNode) -> str:
+    given = text(node)
+    if given not in OBJECTIVES:
+        raise node.place.refuse(f"not an objective, {show(given)}: write {' or '.join(OBJECTIVES)}")
+    return given
 
 
 def _store(node: YamlNode) -> StoreAddress:

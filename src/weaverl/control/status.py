@@ -73,6 +73,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobStatus, ...]
     num_older_jobs: int = 0
     policy: str = "unknown"
+    objective: str = "dollars"
 
 
 def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
@@ -90,6 +91,7 @@ def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
         jobs=tuple(_job(scheduler, record) for record in shown),
         num_older_jobs=len(state.jobs) - len(shown),
         policy=state.parameters.policy,
+        objective=state.parameters.objective,
     )
 
 

@@ -66,7 +66,7 @@ class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a cluster file says.
 
-    ``policy`` is the scheduling policy of the live cluster; simulations are told theirs.
+    ``policy`` is the scheduling policy of the live cluster, ``objective`` what it is for; simulations are told theirs.
     ``rollout_on_training`` and ``training_on_rollout``: how many times as long a phase takes on the other pool's GPUs.
     """
 
@@ -80,6 +80,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     training_on_rollout: float = 6.7
     store: StoreAddress | None = None
     policy: str = "weave-paper"
+    objective: str = "dollars"
 
     def __post_init__(self) -> None:
         assert len({node.name for node in self.nodes}) == len(self.nodes), "node names are unique"

@@ -12,6 +12,7 @@ from weaverl.simulation.measured import Comparison
 from weaverl.simulation.outcome import ByPool, Outcome, Spread
 
 _COSTS = ("policy", "dollars", "$/h", "x bound", "solo /", "colocated /")
+_FLEET = ("policy", "makespan h", "x least", "mean h to end", "mean wait h", "moves")
 _FIGURES = ("policy", "hours", "SLO met", "slowdown p50/p99", "peak GPUs", "bubbles")
 
 
@@ -22,7 +23,7 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     table.add_column(overflow="fold")
     for title, value in _facts(outcome):
         table.add_row(title, value)
-    console.print(f"{outcome.trace} under {outcome.policy}, {_chance(outcome)}")
+    console.print(f"{outcome.trace} under {_policy(outcome)}, {_chance(outcome)}")
     console.print(table)
     if outcome.tenants:
         console.print(_tenants(outcome, console), crop=False)
@@ -38,11 +39,14 @@ def print_comparison(outcomes: Sequence[Outcome], ratios: Sequence[Mapping[str, 
         console.print()
         console.print(sheet(_FIGURES, [_figure_row(outcome) for outcome, _ in here], console), crop=False)
         console.print()
+        if all(outcome.makespan_bound_hours is not None for outcome, _ in here):
+            console.print(sheet(_FLEET, [_fleet_row(outcome) for outcome, _ in here], console), crop=False)
+            console.print()
 
 
 def _cost_row(outcome: Outcome, ratio: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        outcome.policy,
+        _policy(outcome),
         f"{outcome.usd:,.0f}",
         f"{outcome.usd_per_hour:,.0f}",
         _multiple(outcome.bound_multiple),
@@ -54,13 +58,32 @@ def _cost_row(outcome: Outcome, ratio: Mapping[str, Any]) -> tuple[str, ...]:
 def _figure_row(outcome: Outcome) -> tuple[str, ...]:
     slowdown, (rollout, training) = outcome.slowdown, _bubbles(outcome, "{:.0%}")
     return (
-        outcome.policy,
+        _policy(outcome),
         f"{outcome.hours:,.0f}",
         f"{outcome.slo_attainment:.1%}",
         f"{slowdown.p50:.2f}/{slowdown.p99:.2f}" if slowdown else "-",
         f"{outcome.peak_gpus.rollout:.0f} + {outcome.peak_gpus.training:.0f}",
         f"{rollout} + {training}",
     )
+
+
+def _fleet_row(outcome: Outcome) -> tuple[str, ...]:
+    """On a fixed fleet: hours from the first arrival to the last end, and of a job from its arrival to its end."""
+    wait, completion, least = outcome.mean_wait_hours, outcome.mean_completion_hours, outcome.makespan_bound_hours
+    return (
+        _policy(outcome),
+        f"{outcome.makespan_hours:,.1f}",
+        "-" if not least else f"{outcome.makespan_hours / least:.3f}",
+        "-" if completion is None else f"{completion:.2f}",
+        "-" if wait is None else f"{wait:.2f}",
+        f"{outcome.moves:,}",
+    )
+
+
+def _policy(outcome: Outcome) -> str:
+    """The policy, and its objective where that is not dollars."""
+    objective = outcome.parameters.get("objective", "dollars")
+    return outcome.policy if objective == "dollars" else f"{outcome.policy}, {objective}"
 
 
 def _bubbles(outcome: Outcome, form: str) -> tuple[str, str]:
@@ -91,6 +114,7 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("worst 20 iterations", _spread(outcome.worst_window, "x")),
         ("wait for admission", _spread(outcome.wait_hours, " h")),
         ("from arrival to end", _spread(outcome.completion_hours, " h")),
+        *_makespan(outcome),
         ("peak GPUs", _pools(outcome.peak_gpus, "{:.0f}")),
         ("mean GPUs", _pools(outcome.mean_gpus, "{:.1f}")),
         ("bubbles", "{} rollout, {} training".format(*_bubbles(outcome, "{:.1%}"))),
@@ -98,6 +122,17 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("moves, retries", f"{outcome.moves}, {outcome.retries}"),
         ("decisions", _spread(outcome.decision_ms, " ms")),
         ("audited", audited),
+    ]
+
+
+def _makespan(outcome: Outcome) -> list[tuple[str, str]]:
+    """Where the nodes are a fixed fleet."""
+    least, completion = outcome.makespan_bound_hours, outcome.mean_completion_hours
+    if least is None or completion is None:
+        return []
+    return [
+        ("makespan", f"{outcome.makespan_hours:,.1f} h, at least {least:,.1f} h under any policy"),
+        ("mean from arrival to end", f"{completion:,.2f} h, of which {outcome.mean_wait_hours or 0.0:,.2f} h waiting"),
     ]
 
 

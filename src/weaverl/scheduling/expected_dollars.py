@@ -29,12 +29,16 @@ _GRAIN = 0.05
 
 
 class Stay(NamedTuple):
-    """A member with its mean times, the solo microseconds that it has left, and the slowdown that it may have there."""
+    """A member with its mean times, the solo microseconds that it has left, and the slowdown that it may have there.
+
+    ``usd_per_hour`` is the price of GPUs of its own in both pools.
+    """
 
     member: Member
     profile: PhaseProfile
     left_us: int
     allowed: float
+    usd_per_hour: float = 0.0
 
 
 def stay_of(state: ClusterState, record: JobRecord) -> Stay:
@@ -87,12 +91,19 @@ def _stay(
 ) -> Stay:
     assert profile is not None
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
-    member = planned_member(state, spec.name, mean, pin)
+    member, usd_per_hour = planned_member(state, spec.name, mean, pin), _usd_alone(state, spec)
     if record is None:
-        return Stay(member, profile, (spec.iterations or UNKNOWN_ITERATIONS) * member.solo_us, spec.slo)
+        left_us = (spec.iterations or UNKNOWN_ITERATIONS) * member.solo_us
+        return Stay(member, profile, left_us, spec.slo, usd_per_hour)
     left_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
     done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now) + lost_us
-    return Stay(member, profile, left_us, (spec.slo * (done_us + left_us) - elapsed_us) / left_us)
+    allowed = (spec.slo * (done_us + left_us) - elapsed_us) / left_us
+    return Stay(member, profile, left_us, allowed, usd_per_hour)
+
+
+def _usd_alone(state: ClusterState, spec: JobSpec) -> float:
+    rollout, training = state.cluster.rollout, state.cluster.training
+    return spec.rollout_gpus * rollout.usd_per_gpu_hour + spec.training_gpus * training.usd_per_gpu_hour
 
 
 def _rounded(allowed: float) -> float:

@@ -17,9 +17,10 @@ from weaverl.domain.groups import Group, Move
 from weaverl.domain.jobs import JobSpec, JobState
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
-from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of, until_us, usd_until
+from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of, trial_of
+from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.pinning import demands, grown, new_group
@@ -221,8 +222,7 @@ def _most_freed_usd(state: ClusterState, record: JobRecord) -> float:
     assert record.group is not None
     company = weave.company_of(state, state.groups[record.group])
     others = [stay for stay in company.stays if stay.member.job != record.spec.name]
-    alone = until_us(others, {stay.member.job: 1.0 for stay in others})
-    return usd_until(state, company.until_us) - usd_until(state, alone)
+    return company.usd - expected_usd(state, others, {stay.member.job: 1.0 for stay in others})
 
 
 def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, start_us: int) -> weave.Option:
@@ -234,10 +234,8 @@ def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, st
 def _usd_freed(state: ClusterState, without: ClusterState, record: JobRecord) -> float:
     """What the job's group costs less from now on without it."""
     assert record.group is not None
-    before = weave.company_of(state, state.groups[record.group]).until_us
-    after = without.groups.get(record.group)
-    left = {} if after is None else weave.company_of(without, after).until_us
-    return usd_until(state, before) - usd_until(state, left)
+    before, after = weave.company_of(state, state.groups[record.group]), without.groups.get(record.group)
+    return before.usd - (0.0 if after is None else weave.company_of(without, after).usd)
 
 
 def _cost(state: ClusterState, record: JobRecord) -> float:

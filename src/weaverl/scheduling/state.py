@@ -15,13 +15,15 @@ from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Swit
 
 PROFILE_ITERATIONS = 2
 POLICIES = ("weave-paper", "weave", "solo", "colocated", "gavel")
+OBJECTIVES = ("dollars", "throughput")
 LIVE_POLICIES = ("weave-paper", "weave", "solo")
 """What a live cluster can run: the others have rollout and training on the same GPUs, as no live placement does."""
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """Patience and policy. Microseconds. Raises ``UsageError`` on a policy that is not known.
+    """Patience and policy. Microseconds. Raises ``UsageError`` on a policy or objective that is not known.
 
+    ``objective``, of policy ``weave``: ``dollars``, where nodes come and go, or ``throughput`` of a fixed fleet.
     ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
     gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
     ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
@@ -30,6 +32,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     policy: str = "weave-paper"
+    objective: str = "dollars"
     vacate_patience_us: int = 60_000_000
     turn_patience_us: int = 30_000_000
     node_patience_us: int = 60_000_000
@@ -44,6 +47,18 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UsageError(f"policy {self.policy!r} is not known: choose one of {', '.join(POLICIES)}")
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"objective {self.objective!r} is not known: choose {' or '.join(OBJECTIVES)}")
+        if self.for_throughput and self.policy != "weave":
+            raise UsageError(
+                f"objective {self.objective} is one of policy weave, the policy is {self.policy}: "
+                f"choose weave, or leave the objective out"
+            )
+
+    @property
+    def for_throughput(self) -> bool:
+        """Whether the nodes are a fixed fleet, of which as much work is wanted as it can do."""
+        return self.objective == "throughput"
 
     @property
     def by_slack(self) -> bool:
@@ -54,6 +69,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     def moves_jobs(self) -> bool:
         """Whether running jobs are moved where that saves something."""
         return self.policy == "weave"
+
+
+def parameters_of(cluster: Cluster) -> Parameters:
+    """What a cluster file says of the scheduler."""
+    return Parameters(policy=cluster.policy, objective=cluster.objective)
 
 
 class NodeRecord(msgspec.Struct):

@@ -18,6 +18,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "node_host_gib": (0.001, _LARGEST),
     "usable_host_memory": (0.001, 1),
     "max_nodes_per_pool": (1, 1_000_000),
+    "max_rollout_nodes": (1, 1_000_000),
+    "max_training_nodes": (1, 1_000_000),
     "link_gbps": (0.001, _LARGEST),
     "colocated_rollout": (0.001, 1000),
     "gavel_training": (0.001, 1000),
@@ -41,6 +43,8 @@ class LinkSharing(StrEnum):
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a simulated cluster, printed with every result. Seconds, gigabits a second, GiB, dollars.
 
+    ``max_rollout_nodes`` and ``max_training_nodes`` limit one pool, ``max_nodes_per_pool`` those without their own;
+    None: as many nodes as are needed.
     ``tail_*``: past ``rollout_p80`` the tail is held on ``tail_devices`` of the job's rollout devices, lasts
     ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
     slowdowns of a phase on the other pool's GPUs. ``interference_*``: how many times as long the body of a phase takes
@@ -54,6 +58,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     node_host_gib: float = 1536.0
     usable_host_memory: float = 0.9
     max_nodes_per_pool: int | None = None
+    max_rollout_nodes: int | None = None
+    max_training_nodes: int | None = None
     link_gbps: float = 20.0
     link_sharing: LinkSharing = LinkSharing.PER_NODE
     sync_overhead: float = 1.15
@@ -78,6 +84,16 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
                 _require_range(name, number)
+
+    def most_nodes(self, pool: PoolKind) -> int | None:
+        """How many nodes a pool has at most; None: as many as are needed."""
+        own = self.max_rollout_nodes if pool is PoolKind.ROLLOUT else self.max_training_nodes
+        return self.max_nodes_per_pool if own is None else own
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether the nodes of both pools are limited: a fixed fleet."""
+        return all(self.most_nodes(pool) is not None for pool in PoolKind)
 
 
 def _require_range(name: str, number: object) -> None:

@@ -34,6 +34,7 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.simulation.bound import Bound
 from weaverl.simulation.costs import Costs, paces
+from weaverl.simulation.earliest_end import EarliestEnd
 from weaverl.simulation.ownership import Ownership
 from weaverl.simulation.run import Run
 from weaverl.simulation.tenants import Tenants
@@ -96,12 +97,14 @@ class Metrics:
     def __init__(self, costs: Costs, runs: Mapping[str, Run], ended: Callable[[], None] = lambda: None) -> None:
         self.ownership = Ownership()
         self.bound = Bound(costs)
+        self.earliest_end = EarliestEnd(costs) if costs.is_fleet else None
         self.tenants = Tenants(costs)
         self.jobs = JobFigures()
         self.busy_us = dict.fromkeys(PoolKind, 0)
         self.work_us, self.alone_us = (dict.fromkeys((ROLLOUT, TRAINING), 0.0) for _ in range(2))
         self.refused: Counter[str] = Counter()
         self.num_submitted = self.num_admitted = self.num_finished = self.moves = self.retries = 0
+        self.first_arrival: int | None = None
         self.first_admission: int | None = None
         self.last_end = 0
         self._costs, self._runs = costs, runs
@@ -143,6 +146,8 @@ class Metrics:
 
     def _submitted(self, event: JobSubmitted) -> None:
         self.num_submitted += 1
+        if self.first_arrival is None:
+            self.first_arrival = event.at
         self._lives[event.spec.name] = _Life(event.spec, event.at)
 
     def _refused(self, command: RefuseRequest, at: int) -> None:
@@ -247,6 +252,8 @@ class Metrics:
         self.num_finished += 1
         run = self._runs[life.spec.name]
         self.bound.add(run.job, run.work)
+        if self.earliest_end is not None:
+            self.earliest_end.add(run.job, run.work)
         walls, solo = np.array(life.walls, dtype=np.int64), np.array(run.work.solo_us(), dtype=np.int64)
         slowdown = float(walls.sum() / solo.sum())
         wait = (life.admitted_at - life.arrived_at) / 1e6

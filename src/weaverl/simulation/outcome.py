@@ -43,7 +43,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ``interference``: time in phase bodies over what the same bodies take undisturbed, where waits, hand-overs, other
     GPUs and moved tails do not count. ``bound_multiple`` is dollars over the bubble-free bound with the tail setting of
     the run. ``audited`` is None if nobody was asked to audit. ``decision_ms`` is wall time: the only figures that
-    differ between equal runs.
+    differ between equal runs. ``makespan_hours``: from the first arrival to the last end; ``makespan_bound_hours``:
+    what no policy can beat on a fixed fleet (see ``EarliestEnd``), None where nodes are not limited.
     """
 
     trace: str
@@ -72,6 +73,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: dict[str, str]
     wait_hours: Spread | None
     completion_hours: Spread | None
+    mean_wait_hours: float | None
+    mean_completion_hours: float | None
+    makespan_hours: float
+    makespan_bound_hours: float | None
     tenants: dict[str, TenantFigures]
     fairness: float | None
     audited: bool | None
@@ -91,11 +96,16 @@ def spread(values: Any, unit: float = 1.0) -> Spread | None:
     return Spread(*(float(value) / unit for value in np.percentile(np.asarray(values), [50, 90, 99, 100])))
 
 
+def _mean(values: Any, unit: float) -> float | None:
+    return float(np.mean(values)) / unit if len(values) else None
+
+
 def outcome(
     metrics: Metrics, costs: Costs, named: dict[str, Any], decision_ns: Sequence[int] | None, audited: bool | None
 ) -> Outcome:
     """Sum a run up. ``named``: trace, policy, seed and parameters."""
     hours = (metrics.last_end - (metrics.first_admission or 0)) / HOUR_US
+    first_arrival, bound = metrics.first_arrival or 0, metrics.earliest_end if metrics.num_finished else None
     provisioned, jobs = metrics.ownership.device_us, metrics.jobs
     rollout_usd = provisioned[PoolKind.ROLLOUT] / HOUR_US * costs.rollout_usd_per_gpu_hour
     usd = rollout_usd + provisioned[PoolKind.TRAINING] / HOUR_US * costs.training_usd_per_gpu_hour
@@ -126,6 +136,10 @@ def outcome(
         unfinished=metrics.unfinished,
         wait_hours=spread(jobs.wait, 3600.0),
         completion_hours=spread(jobs.completion, 3600.0),
+        mean_wait_hours=_mean(jobs.wait, 3600.0),
+        mean_completion_hours=_mean(jobs.completion, 3600.0),
+        makespan_hours=max(metrics.last_end - first_arrival, 0) / HOUR_US,
+        makespan_bound_hours=None if bound is None else (bound.at_us - first_arrival) / HOUR_US,
         tenants=tenants,
         fairness=jain([one.speed for one in tenants.values() if one.jobs]),
         audited=audited,

@@ -24,6 +24,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """How a trace is run. ``seed`` None: nothing is random, every rollout takes its mean."""
 
     policy: str = "weave-paper"
+    objective: str = "dollars"
     seed: int | None = 0
     costs: Costs = Costs()
     timings: bool = True
@@ -59,7 +60,12 @@ def simulate_heard(
     metrics = Metrics(costs, runs, ended)
     supply = Supply(costs)
     cluster = empty_cluster(costs)
-    known = Parameters(policy=setup.policy, ended_jobs_kept=0, max_moves_per_job=setup.max_moves_per_job)
+    known = Parameters(
+        policy=setup.policy,
+        objective=setup.objective,
+        ended_jobs_kept=0,
+        max_moves_per_job=setup.max_moves_per_job,
+    )
     door = Scheduler(cluster, known)
 
     def work_of(job: SimulatedJob) -> Work:
@@ -85,5 +91,7 @@ def simulate_heard(
 
 def _parameters(setup: Setup) -> dict[str, Any]:
     """All that a result depends on beside trace, policy and seed."""
-    others = {"random": setup.seed is not None, "max_moves_per_job": setup.max_moves_per_job}
+    others: dict[str, Any] = {"random": setup.seed is not None, "max_moves_per_job": setup.max_moves_per_job}
+    if setup.policy == "weave":
+        others["objective"] = setup.objective
     return {**others, **msgspec.to_builtins(setup.costs)}

@@ -37,14 +37,14 @@ class Supply:
         self._taken = dict.fromkeys(PoolKind, 0)
 
     def at_start(self) -> list[Node]:
-        """The nodes that are there before the first job: all of them if they are limited."""
-        return self._make(self._costs.max_nodes_per_pool or 1)
+        """The nodes that are there before the first job: all of a pool whose nodes are limited."""
+        return [node for pool in PoolKind for node in self._make(pool, self._costs.most_nodes(pool) or 1)]
 
     def for_job(self, spec: JobSpec, num_lost: int) -> list[Node]:
         """The nodes to add so that the job could have its own, in either pool, though some are lost."""
-        if self._costs.max_nodes_per_pool is not None:
-            return []
-        return self._make(num_lost + ceil(max(spec.rollout_gpus, spec.training_gpus) / self._costs.gpus_per_node))
+        wanted = num_lost + ceil(max(spec.rollout_gpus, spec.training_gpus) / self._costs.gpus_per_node)
+        unlimited = (pool for pool in PoolKind if self._costs.most_nodes(pool) is None)
+        return [node for pool in unlimited for node in self._make(pool, wanted)]
 
     def taken(self, group: Group) -> None:
         """A group has its nodes."""
@@ -56,13 +56,10 @@ class Supply:
         self._taken[PoolKind.ROLLOUT] -= len(group.rollout_nodes)
         self._taken[PoolKind.TRAINING] -= len(group.training_nodes)
 
-    def _make(self, wanted: int) -> list[Node]:
-        nodes = []
-        for pool in PoolKind:
-            missing = self._taken[pool] + wanted - self._made[pool]
-            for number in range(self._made[pool], self._made[pool] + max(missing, 0)):
-                nodes.append(self._node(pool, number))
-            self._made[pool] += max(missing, 0)
+    def _make(self, pool: PoolKind, wanted: int) -> list[Node]:
+        missing = max(self._taken[pool] + wanted - self._made[pool], 0)
+        nodes = [self._node(pool, self._made[pool] + number) for number in range(missing)]
+        self._made[pool] += missing
         self.nodes += nodes
         return nodes
 

@@ -31,6 +31,12 @@ def spread(name: str, values: Iterable[float]) -> dict[str, float]:
     return {f"{name}.{key}": float(np.percentile(found, share)) for key, share in PERCENTILES.items()}
 
 
+def mean(name: str, values: Iterable[float]) -> dict[str, float]:
+    """The mean; none of no values."""
+    found = list(values)
+    return {name: float(np.mean(found))} if found else {}
+
+
 class Books:
     """Works the figures out; ``finished`` are the jobs that ran all their iterations."""
 
@@ -61,6 +67,8 @@ class Books:
             **self._bounds(usd),
             **spread("worst_window", [self._worst_window(name) for name in finished]),
             **spread("wait_hours", [wait / HOUR_US for wait in waits.values()]),
+            **mean("mean_wait_hours", [wait / HOUR_US for wait in waits.values()]),
+            **mean("mean_completion_hours", [(ended[name] - arrived[name]) / HOUR_US for name in finished]),
             **spread("completion_hours", [(ended[name] - arrived[name]) / HOUR_US for name in finished]),
             **self._tenants(usd, slowdowns, waits),
             "jobs": len(self._rows),

@@ -11,6 +11,7 @@ import numpy as np
 from weaverl.reports.audit.bodies import bodies_of, interference, work
 from weaverl.reports.audit.books import HOUR_US, Books, last_draws, spread
 from weaverl.reports.audit.checks import attempts, findings, peak
+from weaverl.reports.audit.fleet import makespan, too_many
 from weaverl.reports.audit.lives import lives_of
 from weaverl.reports.audit.rules import rules
 from weaverl.reports.audit.table import (
@@ -28,6 +29,7 @@ POOLS = ("rollout", "training")
 OPTIONAL = (
     *("bound_multiple", "bound_multiple_without_tail", "bound_multiple_with_tail", "slowdown", "worst_window"),
     *("wait_hours", "completion_hours", "fairness", "tenants", "interference"),
+    *("mean_wait_hours", "mean_completion_hours", "makespan_bound_hours"),
 )
 """Figures that may not be there at all: then the auditor must find none either."""
 
@@ -70,10 +72,12 @@ def audit_simulated(
         **_promises(finished, slowdowns, rows),
         **books.figures(owned["usd"], slowdowns),
         **interference(bodies),
+        **makespan(table, rows, finished, parameters),
     }
     found = [
         *findings(table),
         *_owners(table),
+        *too_many(table, parameters),
         *work(bodies, lives, rows, parameters),
         *rules(table, lives, rows, parameters),
         *_disagreements(figures, reported),

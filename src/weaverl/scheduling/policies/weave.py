@@ -38,6 +38,7 @@ from weaverl.scheduling.expected_dollars import (
 from weaverl.scheduling.forecast import least_slowdowns
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
+from weaverl.scheduling.objectives import expected_usd, usd_of_lives
 from weaverl.scheduling.policies import shortlist
 from weaverl.scheduling.policies.pinning import isolated, joined, nodes_of
 from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED
@@ -57,10 +58,11 @@ _EXCESS, _ALWAYS = 0.06, 0.01
 
 
 class Company(NamedTuple):
-    """Who is in a group already, and until when each of its nodes is expected to be needed, in microseconds."""
+    """Who is in a group already, until when each node is expected to be needed, in microseconds, and the dollars."""
 
     stays: list[Stay]
     until_us: dict[str, float]
+    usd: float
 
 
 class Option(NamedTuple):
@@ -87,7 +89,7 @@ class Cheapest(NamedTuple):
     judgement: Judgement
 
 
-NOBODY = Company([], {})
+NOBODY = Company([], {}, 0.0)
 
 
 def choose(state: ClusterState, spec: JobSpec) -> Decision:
@@ -228,18 +230,21 @@ def _full(group: Group, most_members: int = MOST_MEMBERS) -> str:
 def company_of(state: ClusterState, group: Group) -> Company:
     """A group as it is."""
     stays = [stay_of(state, record) for record in state.members(group)]
-    return Company(stays, until_us(stays, slowdowns_of(stays)))
+    slowdowns = slowdowns_of(stays)
+    return Company(stays, until_us(stays, slowdowns), expected_usd(state, stays, slowdowns))
 
 
 def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company: Company, start_us: int) -> Option:
-    """What a candidate adds at least: the others' nodes until now, and the job's own for its solo time."""
+    """What a candidate adds at least: the others as until now, and the job for its solo time."""
     if candidate.pin is None:
         return Option(candidate, company, None, candidate.added_usd_per_hour)
     newcomer = stay_of_newcomer(state, spec, candidate.pin, start_us)
+    if state.parameters.for_throughput:
+        return Option(candidate, company, newcomer, usd_of_lives([newcomer], {spec.name: 1.0}))
     until = dict(company.until_us)
     for node in nodes_of_pin(candidate.pin):
         until[node] = max(until.get(node, 0.0), newcomer.left_us)
-    return Option(candidate, company, newcomer, usd_until(state, until) - usd_until(state, company.until_us))
+    return Option(candidate, company, newcomer, usd_until(state, until) - company.usd)
 
 
 def judged(state: ClusterState, option: Option) -> tuple[Judgement, float]:
@@ -253,7 +258,7 @@ def judged(state: ClusterState, option: Option) -> tuple[Judgement, float]:
 
 
 def _added_usd(state: ClusterState, option: Option, stays: list[Stay], slowdowns: Mapping[str, float]) -> float:
-    return usd_until(state, until_us(stays, slowdowns)) - usd_until(state, option.company.until_us)
+    return expected_usd(state, stays, slowdowns) - option.company.usd
 
 
 def _allowed(stays: Iterable[Stay]) -> dict[str, float]:
