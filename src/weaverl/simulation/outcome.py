@@ -73,10 +73,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: dict[str, str]
     wait_hours: Spread | None
     completion_hours: Spread | None
-    mean_wait_hours: float | None
-    mean_completion_hours: float | None
-    makespan_hours: float
-    makespan_bound_hours: float | None
+    mean_wait_hours: float | None = None
+    mean_completion_hours: float | None = None
+    makespan_hours: float = 0.0
+    makespan_bound_hours: float | None = None
     tenants: dict[str, TenantFigures]
     fairness: float | None
     audited: bool | None
