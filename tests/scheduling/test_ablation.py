@@ -1,0 +1,30 @@
+"""`docs/weave/ablate.py` replaces rules of the scheduler: they are all there, and a run without each of them ends."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "weave" / "ablate.py"
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_rule_that_a_lever_replaces_is_there():
+    code = f"import runpy; [patch() for patch, _ in runpy.run_path({str(SCRIPT)!r})['LEVERS'].values()]; print('all')"
+    assert run("-c", code) == "all\n"
+
+
+@pytest.mark.slow  # a process and a run for each of a dozen levers
+def test_a_row_for_each_lever_with_dollars_against_the_whole_policy(tmp_path: Path):
+    trace = tmp_path / "few.csv"
+    run("-m", "weaverl.cli.main", "trace", "generate", "--jobs", "4", "--seed", "3", "--out", str(trace))
+    rows = run(str(SCRIPT), str(trace)).splitlines()
+    assert rows[0] == "| without | few | dollars |"
+    assert rows[2].startswith("| the whole policy | ") and rows[2].endswith("| +0.0 % |")
+    assert len(rows) == 14
