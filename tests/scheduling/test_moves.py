@@ -1,6 +1,7 @@
 """Moves of running jobs: planned aside, made at the end of an iteration, nothing lost, nothing run twice."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -25,8 +26,9 @@ from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.replanning import candidate_of, propose, remaining_spec, without_record
 from weaverl.scheduling.scheduler import Scheduler
-from weaverl.scheduling.state import Parameters, Progress
+from weaverl.scheduling.state import ClusterState, Parameters, Progress
 
+Proposer = Callable[[ClusterState], PlanProposed | None]
 AT_ONCE = Parameters(policy="weave", least_stay_us=0, least_saving_usd=0.0)
 NODES = (node("r0"), node("r1"), node("t0"), node("t1"))
 THREE = (*NODES, node("r2"), node("t2"))
@@ -345,7 +347,7 @@ steps = st.lists(
 )
 
 
-def play_with_plans(world: World, given_steps: list[tuple[str, int]]) -> int:
+def play_with_plans(world: World, given_steps: list[tuple[str, int]], propose: Proposer = propose) -> int:
     """Plans made with sense and without, among arrivals, ends and faults; how many were taken."""
     taken = submitted = 0
     for action, number in given_steps:

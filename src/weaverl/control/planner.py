@@ -8,18 +8,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from weaverl.domain.commands import AdmitJob, AnyCommand, RefusePlan, RegroupJobs
+from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RefusePlan, RegroupJobs
 from weaverl.domain.events import PlanProposed
-from weaverl.scheduling.replanning import propose
+from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
 
 
 class Planner:
-    """Thinks whenever somebody has joined or left a group, and now and then anyway, about one plan at a time."""
+    """Thinks whenever somebody has joined or left a group, and now and then anyway, about one plan at a time.
+
+    On a fixed fleet also when a job has to wait: others may make room for it.
+    """
 
     def __init__(self) -> None:
         self._near: dict[str, None] = {}
         self._thought_of: dict[str, None] = {}
+        self._has_queued = False
         self._thought_at = 0
         self._thinking: Future[PlanProposed | None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weaverl-planner")
@@ -29,6 +33,8 @@ class Planner:
         for command in commands:
             if isinstance(command, AdmitJob | RegroupJobs):
                 self._near[command.group.name] = None
+            elif isinstance(command, QueueJob):
+                self._has_queued = True
             elif isinstance(command, RefusePlan):
                 self._near |= self._thought_of
 
@@ -39,9 +45,11 @@ class Planner:
                 return None
             plan, self._thinking = self._thinking.result(), None
             return plan
-        is_due = self._near or state.now - self._thought_at >= state.parameters.review_us
+        makes_room = self._has_queued and state.parameters.for_throughput
+        is_due = self._near or makes_room or state.now - self._thought_at >= state.parameters.review_us
         if is_due and state.parameters.moves_jobs:
             self._thought_of, self._near, self._thought_at = self._near, {}, state.now
+            self._has_queued = False
             self._thinking = self._thread.submit(_think, msgspec.msgpack.encode(state), tuple(self._thought_of))
         return None
 

@@ -47,7 +47,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     ``group`` is the one it joins; empty for a group of its own. ``saving_usd`` is what is expected to be saved over
     the job's remaining work, the move's own cost taken off. ``rescues`` is the job whose promise is in danger where it
-    is, if that is why; such a move may cost something.
+    is, if that is why; such a move may cost something. So may one that makes room for a job that waits,
+    ``makes_room_for``.
     """
 
     job: str
@@ -56,6 +57,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     pin: Pin
     saving_usd: float = 0.0
     rescues: str = ""
+    makes_room_for: str = ""
 
 
 def pool_of(phase: PhaseKind) -> PoolKind:

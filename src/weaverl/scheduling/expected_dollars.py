@@ -91,7 +91,7 @@ def _stay(
 ) -> Stay:
     assert profile is not None
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
-    member, usd_per_hour = planned_member(state, spec.name, mean, pin), _usd_alone(state, spec)
+    member, usd_per_hour = planned_member(state, spec.name, mean, pin), usd_alone(state, spec)
     if record is None:
         left_us = (spec.iterations or UNKNOWN_ITERATIONS) * member.solo_us
         return Stay(member, profile, left_us, spec.slo, usd_per_hour)
@@ -101,7 +101,8 @@ def _stay(
     return Stay(member, profile, left_us, allowed, usd_per_hour)
 
 
-def _usd_alone(state: ClusterState, spec: JobSpec) -> float:
+def usd_alone(state: ClusterState, spec: JobSpec) -> float:
+    """Price an hour of the GPUs that a job asks, if they were its own."""
     rollout, training = state.cluster.rollout, state.cluster.training
     return spec.rollout_gpus * rollout.usd_per_gpu_hour + spec.training_gpus * training.usd_per_gpu_hour
 

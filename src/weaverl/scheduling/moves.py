@@ -78,12 +78,21 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     option = option_of(state, without_record(state, record), record, move)
     if isinstance(option, str):
         yield DropMove(job=event.job, attempt=event.attempt, reason=option)
-    elif option.saving_usd <= 0.0 and not move.rescues:
-        yield DropMove(job=event.job, attempt=event.attempt, reason="it would save nothing any more")
+    elif reason := _pointless(state, move, option.saving_usd):
+        yield DropMove(job=event.job, attempt=event.attempt, reason=reason)
     else:
         weighed = msgspec.structs.replace(move, saving_usd=option.saving_usd)
         reason = f"moves to {destination(move)} after iteration {event.iteration - 1}, to {purpose(weighed)}"
         yield from lifecycle.end(record, JobState.QUEUED, reason)
+
+
+def _pointless(state: ClusterState, move: Move, saving_usd: float) -> str:
+    """Why a planned move is for nothing by now, or an empty string."""
+    if move.makes_room_for:
+        waiting = state.jobs.get(move.makes_room_for)
+        waits = waiting is not None and waiting.state is JobState.QUEUED
+        return "" if waits else f"{move.makes_room_for} waits no more"
+    return "it would save nothing any more" if saving_usd <= 0.0 and not move.rescues else ""
 
 
 def destination(move: Move) -> str:
@@ -93,6 +102,8 @@ def destination(move: Move) -> str:
 
 def purpose(move: Move) -> str:
     """What a move is for, for people."""
+    if move.makes_room_for:
+        return f"make room for {move.makes_room_for}"
     return f"keep the promise of {move.rescues}" if move.rescues else f"save ${move.saving_usd:.2f}"
 
 

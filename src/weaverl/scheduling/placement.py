@@ -10,6 +10,7 @@ from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
 from weaverl.scheduling.admission import Decision
+from weaverl.scheduling.backfilling import would_delay
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.policies import colocated, gavel, solo, weave, weave_paper
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
@@ -220,6 +221,8 @@ def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: D
     """Whether the placement of a later job would move the expected start of the first in the queue."""
     candidate = decision.chosen
     assert candidate is not None
+    if state.parameters.for_throughput:
+        return would_delay(state, first, planning_spec(later), decision)
     start = _start_of_first(state, first)
     trial = trial_of(state)
     change(

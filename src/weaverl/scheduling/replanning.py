@@ -53,8 +53,8 @@ def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanPro
     for group in state.groups.values():
         rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < MOST_MOVES else None
         if rescue is not None and rescue[0].pin is state.jobs[rescue[0].spec.name].pin:
-            moves.append(_move(trial, *rescue))
-            trial = _placed(trial, *rescue[:2])
+            moves.append(move_of(trial, *rescue))
+            trial = placed(trial, *rescue[:2])
     looked_at = set(state.groups if near is None else near)
     for name in _by_share(state):
         if len(moves) == MOST_MOVES:
@@ -63,8 +63,8 @@ def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanPro
         best = None if record.pin is not state.jobs[name].pin else _paying(trial, record, looked_at)
         if best is not None:
             looked_at |= {str(record.group), best.candidate.group.name}
-            moves.append(_move(trial, record, best))
-            trial = _placed(trial, record, best)
+            moves.append(move_of(trial, record, best))
+            trial = placed(trial, record, best)
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
 
 
@@ -94,8 +94,8 @@ def option_of(state: ClusterState, without: ClusterState, record: JobRecord, mov
     if isinstance(candidate, str):
         return candidate
     judgement, added = weave.judged(without, _weave_option(without, spec, candidate, record.start_us))
-    cost = _cost(state, record)
-    return judgement.refused or Option(candidate, _usd_freed(state, without, record) - added - cost, cost)
+    cost = cost_of(state, record)
+    return judgement.refused or Option(candidate, usd_freed(state, without, record) - added - cost, cost)
 
 
 def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
@@ -160,7 +160,7 @@ def _paying(state: ClusterState, record: JobRecord, near: Collection[str]) -> Op
 
     A job whose group has changed may go anywhere, any other only to such a group.
     """
-    parameters, cost = state.parameters, _cost(state, record)
+    parameters, cost = state.parameters, cost_of(state, record)
     least = max(parameters.saving_over_cost * cost, parameters.least_saving_usd + cost)
     return _best(state, record, None if record.group in near else near, least)
 
@@ -212,7 +212,7 @@ def _best(state: ClusterState, record: JobRecord, near: Collection[str] | None, 
     screened = weave.screened(without, options, told, most_freed - least_usd)
     if not screened:
         return None
-    freed, cost = _usd_freed(state, without, record), _cost(state, record)
+    freed, cost = usd_freed(state, without, record), cost_of(state, record)
     found = weave.cheapest(without, screened, told, below_usd=freed - least_usd)
     return None if found is None else Option(found.candidate, freed - found.usd - cost, cost)
 
@@ -231,20 +231,23 @@ def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, st
     return weave.option_of(without, spec, candidate, company, start_us)
 
 
-def _usd_freed(state: ClusterState, without: ClusterState, record: JobRecord) -> float:
+def usd_freed(state: ClusterState, without: ClusterState, record: JobRecord) -> float:
     """What the job's group costs less from now on without it."""
     assert record.group is not None
     before, after = weave.company_of(state, state.groups[record.group]), without.groups.get(record.group)
     return before.usd - (0.0 if after is None else weave.company_of(without, after).usd)
 
 
-def _cost(state: ClusterState, record: JobRecord) -> float:
+def cost_of(state: ClusterState, record: JobRecord) -> float:
     """Of a move: nodes like those that the job has, while it starts."""
     assert record.pin is not None
     return state.usd_per_hour(nodes_of_pin(record.pin)) * record.start_us / HOUR_US
 
 
-def _move(state: ClusterState, record: JobRecord, option: Option, rescues: str = "") -> Move:
+def move_of(
+    state: ClusterState, record: JobRecord, option: Option, rescues: str = "", makes_room_for: str = ""
+) -> Move:
+    """The move of a job to a place."""
     candidate = option.candidate
     assert candidate.pin is not None
     return Move(
@@ -254,10 +257,11 @@ def _move(state: ClusterState, record: JobRecord, option: Option, rescues: str =
         pin=candidate.pin,
         saving_usd=option.saving_usd,
         rescues=rescues,
+        makes_room_for=makes_room_for,
     )
 
 
-def _placed(state: ClusterState, record: JobRecord, option: Option) -> ClusterState:
+def placed(state: ClusterState, record: JobRecord, option: Option) -> ClusterState:
     """The state after the move, and after the job's start there."""
     without, group = without_record(state, record), option.candidate.group
     progress = msgspec.structs.replace(record.progress, wall_us=record.progress.wall_us + record.start_us)

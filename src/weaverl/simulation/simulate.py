@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from weaverl.domain.cluster import Cluster
-from weaverl.scheduling.replanning import propose
+from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
@@ -82,6 +82,7 @@ def simulate_heard(
         setup.seed or 0,
         propose=lambda near: propose(door.state, near),
         review_us=known.review_us if known.moves_jobs else 0,
+        makes_room=known.for_throughput,
     )
     world.run(simulated_job(job, costs) for job in trace.jobs)
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup)}

@@ -22,6 +22,7 @@ from weaverl.domain.commands import (
     KillJob,
     MoveTail,
     PlanMove,
+    QueueJob,
     RefuseRequest,
     RegroupJobs,
     SetTimer,
@@ -95,7 +96,8 @@ class Listener(Protocol):
 class World:
     """Sends events to the scheduler and carries its commands out.
 
-    ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups.
+    ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and with ``makes_room``
+    when a job has to wait.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class World:
         seed: int = 0,
         propose: Callable[[Collection[str]], PlanProposed | None] = lambda _: None,
         review_us: int = 0,
+        makes_room: bool = False,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -118,7 +121,8 @@ class World:
         self._costs, self._supply, self._work_of = costs, supply, work_of
         self._hear = [listener.hear for listener in listeners]
         self._propose = propose
-        self._review_us = review_us
+        self._review_us, self._makes_room = review_us, makes_room
+        self._is_due = False
         self._changed_groups: dict[str, None] = {}
         self._pools: dict[str, PoolKind] = {}
         self._groups: dict[str, Group] = {}
@@ -147,6 +151,7 @@ class World:
         return {
             AdmitJob: self._admitted,
             RegroupJobs: self._left,
+            QueueJob: self._queued,
             RefuseRequest: self._refused,
             StartRank: self._start,
             GrantPermit: self._granted,
@@ -211,12 +216,21 @@ class World:
         self._has_changed(command.group)
 
     def _has_changed(self, group: Group) -> None:
-        if not self._changed_groups:
-            self.engine.at(self.engine.now, self._plan, None, TIMERS_LAST)
         self._changed_groups[group.name] = None
+        self._plan_now()
+
+    def _queued(self, command: QueueJob) -> None:
+        if self._makes_room:
+            self._plan_now()
+
+    def _plan_now(self) -> None:
+        """Once for all that happens in this moment."""
+        if not self._is_due:
+            self.engine.at(self.engine.now, self._plan, None, TIMERS_LAST)
+        self._is_due = True
 
     def _plan(self, _: None) -> None:
-        changed, self._changed_groups = self._changed_groups, {}
+        changed, self._changed_groups, self._is_due = self._changed_groups, {}, False
         self._propose_near(changed)
 
     def _review(self, _: None) -> None:
