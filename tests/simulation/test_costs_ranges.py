@@ -22,6 +22,7 @@ MAY_BE_ZERO = {
     "rollout_switch_seconds",
     "training_switch_seconds",
     "cold_start_seconds",
+    "moved_start",
     "tail_move_seconds",
     "node_repair_hours",
 }

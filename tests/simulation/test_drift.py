@@ -4,16 +4,19 @@ import pytest
 
 from simulation.small import row, trace
 from weaverl.domain.commands import LearnProfile
+from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
-from weaverl.simulation.simulate import Setup, simulate_heard
+from weaverl.simulation.simulate import Replacing, Setup, simulate_heard
 
 
 class Learned:
     def __init__(self):
-        self.profiles = []
+        self.profiles, self.times = [], []
 
     def hear(self, event, commands):
-        self.profiles += [command.profile for command in commands if isinstance(command, LearnProfile)]
+        found = [command.profile for command in commands if isinstance(command, LearnProfile)]
+        self.profiles += found
+        self.times += [event.at] * len(found)
 
 
 def learned(policy="weave", **more):
@@ -37,3 +40,27 @@ def test_the_profile_follows_rollouts_that_drift(growth):
 def test_chance_is_no_drift_and_the_published_policy_plans_with_what_it_was_told():
     assert learned(rollout_cv=0.1, rollout_max_seconds=150.0) == []
     assert learned("weave-paper", rollout_growth=1.6) == []
+
+
+def test_promises_are_looked_at_whenever_a_job_has_drifted():
+    heard, asked = Learned(), []
+
+    def propose(state, near):
+        asked.append((state.now, tuple(near)))
+
+    jobs = [row(name, iterations=100, slo=3.0, rollout_growth=1.4) for name in "ab"]
+    quiet = Parameters(review_us=0)
+    simulate_heard(trace(*jobs), Setup(policy="weave"), [heard], replacing=Replacing(propose, quiet))
+    assert len(heard.times) >= 6
+    assert [at for at, near in asked if not near] == sorted(set(heard.times))
+
+
+def test_how_far_off_a_profile_may_be_is_a_parameter():
+    def followed(error):
+        heard = Learned()
+        jobs = trace(row("a", iterations=200, rollout_growth=1.5))
+        replacing = Replacing(parameters=Parameters(profile_error=error))
+        simulate_heard(jobs, Setup(policy="weave"), [heard], replacing=replacing)
+        return len(heard.profiles)
+
+    assert followed(0.04) > followed(0.08) > followed(0.3) > followed(0.6) == 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weaverl.cli import bench_drift
 from weaverl.cli.outputs import check_writable, emit
 from weaverl.errors import UsageError
 
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     bench.callback()(_group)
     bench.command()(permits)
     bench.command()(decision)
+    bench_drift.register(bench)
     app.add_typer(bench, name="bench")
 
 

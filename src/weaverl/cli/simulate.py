@@ -1,6 +1,7 @@
 """`weaverl simulate` and `weaverl compare`: traces under policies, with the scheduler of the live cluster."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,8 +23,9 @@ from weaverl.errors import UsageError
 if TYPE_CHECKING:
     from weaverl.simulation.costs import Costs
     from weaverl.simulation.outcome import Outcome
-    from weaverl.simulation.simulate import Setup
+    from weaverl.simulation.simulate import Replacing, Setup
     from weaverl.simulation.traces.records import Trace
+    from weaverl.simulation.world import Listener
 
 AUDITED_ITERATIONS = 1_000_000
 """Longer traces are audited only when asked: their timelines fill memory."""
@@ -191,7 +193,14 @@ def compare(
     raise typer.Exit(max([complain_of_missing(one) for one in results], default=0))
 
 
-def run_audited(trace: "Trace", setup: "Setup", audit: bool | None, timeline: Path | None = None) -> "Outcome":
+def run_audited(
+    trace: "Trace",
+    setup: "Setup",
+    audit: bool | None,
+    timeline: Path | None = None,
+    replacing: "Replacing | None" = None,
+    listeners: "Sequence[Listener]" = (),
+) -> "Outcome":
     """Run a trace behind a progress bar; write its timeline and have it audited if that is wanted."""
     import msgspec
 
@@ -205,7 +214,7 @@ def run_audited(trace: "Trace", setup: "Setup", audit: bool | None, timeline: Pa
     recorder = Recorder() if audit or timeline is not None else None
     with progress_bars() as bars:
         task = bars.add_task(f"{trace.name}, {setup.policy}", total=len(trace.jobs))
-        finished = simulate_heard(trace, setup, (), partial(bars.advance, task), recorder)
+        finished = simulate_heard(trace, setup, listeners, partial(bars.advance, task), recorder, replacing)
     if recorder is not None and timeline is not None:
         write_recorded(timeline, finished.cluster, recorder)
     if recorder is None or not audit:

@@ -3,25 +3,27 @@
 What comes of it goes through the door as an event; a plan that was overtaken is refused there, and made anew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RefusePlan, RegroupJobs
+from weaverl.domain.commands import AdmitJob, AnyCommand, LearnProfile, QueueJob, RefusePlan, RegroupJobs
 from weaverl.domain.events import PlanProposed
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
 
 
 class Planner:
-    """Thinks whenever somebody has joined or left a group, and now and then anyway, about one plan at a time.
+    """Thinks about one plan at a time: when somebody has joined or left a group, or has drifted, and now and then.
 
     On a fixed fleet also when a job has to wait: others may make room for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, think: Callable[[bytes, tuple[str, ...]], PlanProposed | None] | None = None) -> None:
+        self._think = think or _think
         self._near: dict[str, None] = {}
+        self._has_drifted = False
         self._thought_of: dict[str, None] = {}
         self._has_queued = False
         self._thought_at = 0
@@ -35,8 +37,11 @@ class Planner:
                 self._near[command.group.name] = None
             elif isinstance(command, QueueJob):
                 self._has_queued = True
+            elif isinstance(command, LearnProfile):
+                self._has_drifted = True
             elif isinstance(command, RefusePlan):
                 self._near |= self._thought_of
+                self._has_drifted = True  # whatever the plan was for, promises are looked at once more
 
     def look(self, state: ClusterState) -> PlanProposed | None:
         """The plan that has been thought out, if there is one; begins with the next if one is due."""
@@ -46,11 +51,12 @@ class Planner:
             plan, self._thinking = self._thinking.result(), None
             return plan
         makes_room = self._has_queued and state.parameters.for_throughput
-        is_due = self._near or makes_room or state.now - self._thought_at >= state.parameters.review_us
+        is_new = self._near or self._has_drifted or makes_room
+        is_due = is_new or state.now - self._thought_at >= state.parameters.review_us
         if is_due and state.parameters.moves_jobs:
             self._thought_of, self._near, self._thought_at = self._near, {}, state.now
-            self._has_queued = False
-            self._thinking = self._thread.submit(_think, msgspec.msgpack.encode(state), tuple(self._thought_of))
+            self._has_queued = self._has_drifted = False
+            self._thinking = self._thread.submit(self._think, msgspec.msgpack.encode(state), tuple(self._thought_of))
         return None
 
     def close(self) -> None:

@@ -12,9 +12,6 @@ from weaverl.scheduling.state import JobRecord, Measured
 WINDOW = 24
 """Iterations that a running mean is about: where rollouts are spread by 20 % it strays by some 3 %."""
 
-_STRAYS = 0.08
-"""So far from its profile a mean is no chance any more."""
-
 
 def observe(record: JobRecord, phase: PhaseKind, solo_us: int) -> None:
     """Fold how long a phase of a job with a profile would have taken alone."""
@@ -28,14 +25,14 @@ def observe(record: JobRecord, phase: PhaseKind, solo_us: int) -> None:
     record.measured_us = measured
 
 
-def followed(record: JobRecord) -> PhaseProfile | None:
-    """The profile as the job runs by now, if it has drifted; mean and longest rollout drift alike."""
+def followed(record: JobRecord, error: float) -> PhaseProfile | None:
+    """The profile as the job runs by now, if a mean is by such a share off; mean and longest rollout drift alike."""
     profile, measured = record.profile, record.measured_us
     if profile is None or measured is None:
         return None
     told = _of_profile(profile)
     rollout, training = measured.rollout_us / told.rollout_us, measured.training_us / told.training_us
-    if max(abs(rollout - 1.0), abs(training - 1.0)) < _STRAYS:
+    if max(abs(rollout - 1.0), abs(training - 1.0)) < error:
         return None
     return msgspec.structs.replace(
         profile,

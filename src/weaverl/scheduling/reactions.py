@@ -52,7 +52,7 @@ def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
     if record.profiling:
         profile = profiling.learned(record, event)
     elif event.phase is ROLLOUT and known.state.parameters.by_slack:
-        profile = drift.followed(record)
+        profile = drift.followed(record, known.state.parameters.profile_error)
     else:
         return ()
     return () if profile is None else _learned(known, LearnProfile(job=event.job, profile=profile))

@@ -41,7 +41,9 @@ class Option(NamedTuple):
     cost_usd: float
 
 
-def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanProposed | None:
+def propose(
+    state: ClusterState, near: Collection[str] | None = None, most_moves: int = MOST_MOVES
+) -> PlanProposed | None:
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
@@ -51,13 +53,13 @@ def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanPro
         return None
     trial, moves = state, list[Move]()
     for group in state.groups.values():
-        rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < MOST_MOVES else None
+        rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < most_moves else None
         if rescue is not None and rescue[0].pin is state.jobs[rescue[0].spec.name].pin:
             moves.append(move_of(trial, *rescue))
             trial = placed(trial, *rescue[:2])
     looked_at = set(state.groups if near is None else near)
     for name in _by_share(state):
-        if len(moves) == MOST_MOVES:
+        if len(moves) == most_moves:
             break
         record = trial.jobs[name]
         best = None if record.pin is not state.jobs[name].pin else _paying(trial, record, looked_at)

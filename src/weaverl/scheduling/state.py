@@ -28,7 +28,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
     ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
     least ``least_saving_usd``; twice more, and at any time, to save a promise in danger. These are looked for whenever
-    somebody comes or goes, and every ``review_us``.
+    somebody comes or goes, a job has drifted, and every ``review_us``. A job has drifted, and gets another profile,
+    when what is measured is by a share of ``profile_error`` off the one it has.
     """
 
     policy: str = "weave-paper"
@@ -43,6 +44,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     least_saving_usd: float = 5.0
     saving_over_cost: float = 2.0
     review_us: int = 1_800_000_000
+    profile_error: float = 0.08
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

@@ -27,6 +27,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "interference_training": (1, 1000),
     "tail_devices": (0.001, 1),
     "tail_stretch": (0.001, 1000),
+    "moved_start": (0, 1000),
     "node_mtbf_hours": (0.001, _LARGEST),
     "job_mtbf_hours": (0.001, _LARGEST),
 }
@@ -48,7 +49,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     ``tail_*``: past ``rollout_p80`` the tail is held on ``tail_devices`` of the job's rollout devices, lasts
     ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
     slowdowns of a phase on the other pool's GPUs. ``interference_*``: how many times as long the body of a phase takes
-    that is granted while another job is on its nodes; it is in no prediction and no solo time. ``*_mtbf_hours`` is the
+    that is granted while another job is on its nodes; it is in no prediction and no solo time. ``moved_start``: how
+    many times its cold start a job takes after a move; 0: moves are free. ``*_mtbf_hours`` is the
     mean time between losses of one node and between crashes of one job; None: nothing fails.
     """
 
@@ -66,6 +68,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     rollout_switch_seconds: tuple[float, float] = (0.9, 1.9)
     training_switch_seconds: tuple[float, float] = (4.1, 5.9)
     cold_start_seconds: tuple[float, float] = (80.0, 135.8)
+    moved_start: float = 1.0
     colocated_rollout: float = 1.10
     gavel_training: float = 6.7
     interference_rollout: float = 1.0

@@ -17,6 +17,7 @@ class Run:
     that was reached; ``speed`` below 1 while slots are missing, and ``tail_late`` if the tail was reached so: it is
     announced when they have come, since a job in its tail gets no more. ``due`` is when the phase's next step comes:
     whatever was planned for another time is out of date. ``moving``: it is to move at the end of an iteration.
+    ``leaves``: it has been stopped to be moved, until it is admitted anew.
     ``present``: from its admission until it is told to stop its processes are on its ``nodes``, those of each phase.
     ``late_saves``: of a measured run, how long it takes to save what lingers after a permit, by its token.
     """
@@ -32,6 +33,7 @@ class Run:
         "iteration",
         "job",
         "late_saves",
+        "leaves",
         "loaded",
         "moved",
         "moving",
@@ -64,7 +66,7 @@ class Run:
         self.job, self.work, self.name = job, work, job.spec.name
         self.iteration = 0
         self.attempt = 0
-        self.alive = self.present = self.loaded = self.moving = False
+        self.alive = self.present = self.loaded = self.moving = self.leaves = False
         self.due = NOT_DUE
         self.requested_at = 0
         self.syncing_since = NOT_DUE

@@ -1,14 +1,15 @@
 """A trace under a policy: the scheduler of the live cluster in a simulated world."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 
 from weaverl.domain.cluster import Cluster
+from weaverl.domain.events import PlanProposed
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.scheduler import Scheduler
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.state import ClusterState, Parameters
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.metrics import JobFigures, Metrics
 from weaverl.simulation.outcome import Outcome, outcome
@@ -31,6 +32,16 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     max_moves_per_job: int = Parameters().max_moves_per_job
 
 
+class Replacing(NamedTuple):
+    """How running jobs are moved: who plans, aside, and the scheduler's parameters but for the policy.
+
+    ``propose`` is asked with the groups that have changed; with none at a review, and when a job has drifted.
+    """
+
+    propose: Callable[[ClusterState, Collection[str]], PlanProposed | None] = propose
+    parameters: Parameters = Parameters()
+
+
 class Finished(msgspec.Struct, frozen=True):
     """A run that has ended: its outcome, the figures of its jobs in the order in which they ended, and its cluster."""
 
@@ -50,21 +61,20 @@ def simulate_heard(
     listeners: Iterable[Listener],
     ended: Callable[[], None] = lambda: None,
     recorder: Recorder | None = None,
+    replacing: Replacing | None = None,
 ) -> Finished:
     """Run a trace to its end before ``listeners``, which hear every event with what was decided on it.
 
-    A ``recorder`` is told what the world does: the timeline.
+    A ``recorder`` is told what the world does: the timeline. ``replacing``: moves that are not the policy's own.
     """
     costs, by_name = setup.costs, {job.job_id: job for job in trace.jobs}
     runs: dict[str, Run] = {}
     metrics = Metrics(costs, runs, ended)
     supply = Supply(costs)
     cluster = empty_cluster(costs)
-    known = Parameters(
-        policy=setup.policy,
-        objective=setup.objective,
-        ended_jobs_kept=0,
-        max_moves_per_job=setup.max_moves_per_job,
+    replacing = replacing or Replacing(parameters=Parameters(max_moves_per_job=setup.max_moves_per_job))
+    known = msgspec.structs.replace(
+        replacing.parameters, policy=setup.policy, objective=setup.objective, ended_jobs_kept=0
     )
     door = Scheduler(cluster, known)
 
@@ -80,19 +90,19 @@ def simulate_heard(
         [metrics, *listeners],
         recorder,
         setup.seed or 0,
-        propose=lambda near: propose(door.state, near),
+        propose=lambda near: replacing.propose(door.state, near),
         review_us=known.review_us if known.moves_jobs else 0,
         makes_room=known.for_throughput,
     )
     world.run(simulated_job(job, costs) for job in trace.jobs)
-    named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup)}
+    named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup, known)}
     summed = outcome(metrics, costs, named, world.decision_ns if setup.timings else None, None)
     return Finished(summed, metrics.jobs, msgspec.structs.replace(cluster, nodes=tuple(supply.nodes)))
 
 
-def _parameters(setup: Setup) -> dict[str, Any]:
+def _parameters(setup: Setup, known: Parameters) -> dict[str, Any]:
     """All that a result depends on beside trace, policy and seed."""
-    others: dict[str, Any] = {"random": setup.seed is not None, "max_moves_per_job": setup.max_moves_per_job}
+    others: dict[str, Any] = {"random": setup.seed is not None, "max_moves_per_job": known.max_moves_per_job}
     if setup.policy == "weave":
         others["objective"] = setup.objective
     return {**others, **msgspec.to_builtins(setup.costs)}

@@ -20,6 +20,7 @@ from weaverl.domain.commands import (
     DropMove,
     GrantPermit,
     KillJob,
+    LearnProfile,
     MoveTail,
     PlanMove,
     QueueJob,
@@ -44,7 +45,7 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import ENDED, JobSpec, PhaseKind
+from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.simulation.costs import Costs, LinkSharing, paces
 from weaverl.simulation.engine import ARRIVALS_NEXT, TIMERS_LAST, Engine
 from weaverl.simulation.failures import Faults
@@ -96,8 +97,8 @@ class Listener(Protocol):
 class World:
     """Sends events to the scheduler and carries its commands out.
 
-    ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and with ``makes_room``
-    when a job has to wait.
+    ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and, without a group,
+    when a job has drifted, every ``review_us``, and with ``makes_room`` when a job has to wait.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class World:
             VacateSlot: lambda command: self._phases.vacate(self.runs[command.job], command),
             PlanMove: lambda command: self._move(command.job, planned=True),
             DropMove: lambda command: self._move(command.job, planned=False),
+            LearnProfile: lambda _: self._plan_now(),
             KillJob: self._kill,
             ChangeJobState: self._changed,
             SetTimer: lambda command: self.engine.at(command.at, self._timer, command.name, TIMERS_LAST),
@@ -259,8 +261,10 @@ class World:
 
     def _start(self, command: StartRank) -> None:
         run = self.runs[command.rank.job]
-        began = self.engine.now
-        self.engine.at(began + run.job.cold_start_us, self._register, (run, command.rank, command.node, began))
+        began, start_us = self.engine.now, run.job.cold_start_us
+        if run.leaves:
+            run.leaves, start_us = False, round(start_us * self._costs.moved_start)
+        self.engine.at(began + start_us, self._register, (run, command.rank, command.node, began))
 
     def _register(self, started: tuple[Run, RankId, str, int]) -> None:
         run, rank, node, began = started
@@ -326,7 +330,9 @@ class World:
         del self.runs[command.request]
 
     def _changed(self, command: ChangeJobState) -> None:
-        if command.state in ENDED:
+        if command.state is JobState.STOPPING:
+            self.runs[command.job].leaves = command.final is JobState.QUEUED
+        elif command.state in ENDED:
             del self.runs[command.job]
 
     def _timer(self, name: str) -> None:

@@ -60,6 +60,11 @@ def with_slo(trace: Trace, slo: float) -> Trace:
     return _changed(trace, f"{trace.name}, SLO {slo:g}", lambda job: replace(job, slo=slo))
 
 
+def with_growth(trace: Trace, factor: float) -> Trace:
+    """The same drift to every job: rollouts grow to ``factor`` over its life."""
+    return _changed(trace, f"{trace.name}, drift {factor:g}", lambda job: replace(job, rollout_growth=factor))
+
+
 def every_nth(trace: Trace, step: int) -> Trace:
     """Each ``step``-th job, arrivals as they were: fewer jobs side by side."""
     return Trace(name=f"{trace.name}, one job in {step}", jobs=trace.jobs[::step])

@@ -1,0 +1,76 @@
+"""What can be done when a job has drifted: nothing, one move, stop and resubmit, or a regrouping of all jobs.
+
+Each plans moves for the simulated world whenever a job has drifted (``Parameters.profile_error``), and at no other
+time, so that nothing but the reaction to drift is compared. Whoever moves does so at the end of its iteration, from its
+checkpoint, and pays its cold start.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
+from time import perf_counter_ns
+
+from weaverl.domain.commands import AnyCommand, LearnProfile
+from weaverl.domain.events import AnyEvent, PlanProposed
+from weaverl.domain.groups import Move, Pin
+from weaverl.scheduling import placement
+from weaverl.scheduling.replanning import propose, refusal, remaining_spec, without_record
+from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.simulation.replacement.regrouping import own_move, plan_of, regrouping, towards
+
+
+class Reaction(StrEnum):
+    """To the drift of a job."""
+
+    NONE = "none"
+    INCREMENTAL = "incremental"
+    RESUBMIT = "resubmit"
+    GLOBAL = "global"
+
+
+class Reacting:
+    """Hears a run and plans what follows from drift; ``plan_ns`` is how long each plan took, also one of no move."""
+
+    def __init__(self, reaction: Reaction) -> None:
+        self.plan_ns: list[int] = []
+        self._reaction = reaction
+        self._drifted: dict[str, None] = {}
+        self._goal: dict[str, Pin] = {}
+
+    def hear(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
+        """Take note of who has drifted."""
+        self._drifted |= dict.fromkeys(one.job for one in commands if isinstance(one, LearnProfile))
+
+    def __call__(self, state: ClusterState, near: Collection[str]) -> PlanProposed | None:
+        """The moves to be made now."""
+        drifted, self._drifted = self._drifted, {}
+        began = perf_counter_ns()
+        moves = self._moves(state, [state.jobs[name] for name in drifted if name in state.jobs])
+        if drifted:
+            self.plan_ns.append(perf_counter_ns() - began)
+        return plan_of(state, moves)
+
+    def _moves(self, state: ClusterState, drifted: list[JobRecord]) -> tuple[Move, ...]:
+        match self._reaction:
+            case Reaction.INCREMENTAL if drifted:
+                plan = propose(state, {record.group for record in drifted if record.group is not None})
+                return () if plan is None else plan.moves
+            case Reaction.RESUBMIT:
+                return tuple(_resubmissions(state, drifted))
+            case Reaction.GLOBAL:
+                if drifted:
+                    found = regrouping(state)
+                    self._goal = found.pins if found is not None and found.saved_usd > 0.0 else {}
+                return tuple(towards(state, self._goal))
+        return ()
+
+
+def _resubmissions(state: ClusterState, drifted: Iterable[JobRecord]) -> Iterator[Move]:
+    """Those who drifted are stopped, and placed as arrivals that bring their remaining work."""
+    for record in drifted:
+        if refusal(state, record.spec.name, record.attempt, rescues=True):
+            continue
+        without = without_record(state, record)
+        chosen = placement.choose(without, remaining_spec(record)).chosen
+        if chosen is not None and chosen.pin is not None:
+            group = chosen.group.name if chosen.group.name in without.groups else ""
+            yield own_move(record, group, chosen.pin)

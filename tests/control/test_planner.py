@@ -1,0 +1,94 @@
+"""The planner of a live controller begins to think for good reason, and hands its plan over once."""
+
+import time
+
+import msgspec
+import pytest
+
+from weaverl.control.planner import Planner
+from weaverl.domain.cluster import Cluster, Pool, PoolKind
+from weaverl.domain.commands import LearnProfile, RefusePlan, RegroupJobs
+from weaverl.domain.events import PlanProposed
+from weaverl.domain.groups import Group
+from weaverl.domain.jobs import PhaseProfile
+from weaverl.scheduling.state import ClusterState, Parameters
+
+PROFILE = PhaseProfile(rollout_max_seconds=1.0, rollout_mean_seconds=1.0, rollout_cv=0.0, training_seconds=1.0)
+DRIFTED = LearnProfile(job="a", profile=PROFILE)
+PLAN = PlanProposed(base_version=0, moves=())
+
+
+def state(policy="weave"):
+    pools = [Pool(kind=kind, gpu="none", usd_per_gpu_hour=1.0) for kind in (PoolKind.ROLLOUT, PoolKind.TRAINING)]
+    return ClusterState(
+        cluster=Cluster(name="small", rollout=pools[0], training=pools[1], nodes=()),
+        parameters=Parameters(policy=policy),
+        nodes={},
+    )
+
+
+class Thinker:
+    def __init__(self):
+        self.near = []
+
+    def __call__(self, encoded, near):
+        assert msgspec.msgpack.decode(encoded, type=ClusterState).version == 0
+        self.near.append(near)
+        return PLAN
+
+
+@pytest.fixture
+def thinker():
+    return Thinker()
+
+
+@pytest.fixture
+def planner(thinker):
+    planner = Planner(thinker)
+    yield planner
+    planner.close()
+
+
+def plan_of(planner, known):
+    """What is thought out; the first look only begins."""
+    assert planner.look(known) is None
+    until = time.monotonic() + 30.0
+    while (plan := planner.look(known)) is None:
+        assert time.monotonic() < until
+    return plan
+
+
+def test_nothing_is_thought_of_while_nothing_happens(planner, thinker):
+    planner.hear([])
+    assert planner.look(state()) is None
+    assert planner.look(state()) is None
+    assert thinker.near == []
+
+
+def test_promises_are_looked_at_when_a_job_has_drifted(planner, thinker):
+    planner.hear([DRIFTED])
+    assert plan_of(planner, state()) is PLAN
+    assert planner.look(state()) is None
+    assert thinker.near == [()]
+
+
+def test_groups_that_have_changed_are_looked_at_and_again_when_the_plan_was_overtaken(planner, thinker):
+    planner.hear([RegroupJobs(group=Group("g1", (), (), ())), DRIFTED])
+    plan_of(planner, state())
+    planner.hear([RefusePlan(base_version=0, reason="overtaken")])
+    plan_of(planner, state())
+    assert thinker.near == [("g1",), ("g1",)]
+
+
+def test_a_plan_for_a_promise_that_was_overtaken_is_made_anew(planner, thinker):
+    planner.hear([DRIFTED])
+    plan_of(planner, state())
+    planner.hear([RefusePlan(base_version=0, reason="overtaken")])
+    plan_of(planner, state())
+    assert thinker.near == [(), ()]
+
+
+def test_a_policy_that_moves_nobody_has_nothing_thought_of(planner, thinker):
+    planner.hear([DRIFTED])
+    assert planner.look(state("weave-paper")) is None
+    assert thinker.near == []
