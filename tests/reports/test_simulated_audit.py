@@ -6,6 +6,7 @@ import pytest
 
 from simulation.small import row, trace
 from weaverl.domain.jobs import PhaseKind
+from weaverl.domain.sharing import Sharing
 from weaverl.reports.audit import audit_simulated, read_simulated, table_of_rows
 from weaverl.reports.recorded import audit_recorded, header_of, write_recorded
 from weaverl.reports.timeline_file import read_timeline
@@ -18,7 +19,17 @@ from weaverl.simulation.timeline import Recorder
 
 JOBS = trace(
     row("a", iterations=12, rollout=100, training=100, rollout_max_seconds=150, rollout_cv=0.2, sync_gib=10.0),
-    row("b", at=300, iterations=9, rollout=80, training=90, rollout_max_seconds=150, rollout_cv=0.2, sync_gib=10.0),
+    row(
+        "b",
+        at=300,
+        iterations=9,
+        rollout=80,
+        training=90,
+        rollout_max_seconds=150,
+        rollout_cv=0.2,
+        sync_gib=10.0,
+        deadline_seconds=9e3,
+    ),
     row("c", at=5000, iterations=5, rollout_gpus=16, slo=1.1),
 )
 ROLLOUT, TRAINING = 1, 2
@@ -27,7 +38,8 @@ ROLLOUT, TRAINING = 1, 2
 @pytest.fixture(scope="module")
 def run():
     recorder = Recorder()
-    return simulate_heard(JOBS, Setup(seed=3, costs=Costs()), (), recorder=recorder), recorder
+    setup = Setup(seed=3, costs=Costs(), sharing=Sharing())
+    return simulate_heard(JOBS, setup, (), recorder=recorder), recorder
 
 
 def audited(run, change=lambda table: None, reported=None):

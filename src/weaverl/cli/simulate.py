@@ -46,6 +46,10 @@ Drift = Annotated[
 ]
 NoTail = Annotated[bool, typer.Option("--no-tail-migration", help="Rollouts hold all their devices to their end.")]
 Sharing = Annotated[str, typer.Option(metavar="per_node|shared", help="The slow link: for each pair of nodes, or one.")]
+SharingFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Shares, priorities, deadlines: a file with the `sharing` of a cluster file."),
+]
 MaxNodes = Annotated[int | None, typer.Option(help="Nodes in each pool; without it as many as are needed.")]
 Fleet = Annotated[
     float | None,
@@ -88,6 +92,7 @@ def simulate(
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
     fleet: Fleet = None,
+    sharing: SharingFile = None,
     settings: Settings = None,
     no_timings: NoTimings = False,
     timeline: Annotated[
@@ -101,6 +106,7 @@ def simulate(
     as_json: AsJson = None,
 ) -> None:
     """Run a trace of jobs under a policy: dollars, slowdowns, bubbles."""
+    from weaverl.config.sharing import load_sharing
     from weaverl.reports.simulated import print_outcome
     from weaverl.reports.tables import console_for
     from weaverl.simulation.simulate import Setup
@@ -116,12 +122,14 @@ def simulate(
     assert trace is not None
     check_policy(policy, objective)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
+    shared = None if sharing is None else load_sharing(sharing)
     setup = Setup(
         policy=policy,
         objective=objective,
         seed=None if no_random else seed,
         costs=costs,
         timings=not no_timings,
+        sharing=shared,
     )
     check_share(fleet, setup)
     loaded = load_trace(trace, drift)
@@ -159,6 +167,7 @@ def compare(
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
     fleet: Fleet = None,
+    sharing: SharingFile = None,
     settings: Settings = None,
     no_timings: NoTimings = False,
     audit: Audit = None,
@@ -167,6 +176,7 @@ def compare(
     """Run traces under several policies and set their dollars in proportion to solo and colocated."""
     import msgspec
 
+    from weaverl.config.sharing import load_sharing
     from weaverl.reports.simulated import print_comparison
     from weaverl.reports.tables import console_for
     from weaverl.simulation.simulate import Setup
@@ -174,7 +184,8 @@ def compare(
     check_writable(as_json)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     named = named_runs(policies, objective)
-    setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings)
+    shared = None if sharing is None else load_sharing(sharing)
+    setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings, sharing=shared)
     check_share(fleet, setup)
     loaded = [load_trace(name, drift) for name in traces]
     check_names(loaded)

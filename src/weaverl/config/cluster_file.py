@@ -8,13 +8,14 @@ from weaverl.channel.url import parse_url
 from weaverl.config.cpu_sets import cpu_set
 from weaverl.config.document import Node as YamlNode
 from weaverl.config.document import Place, file_label, parse_document, read_text, show
+from weaverl.config.sharing import sharing
 from weaverl.config.units import Rounding
 from weaverl.config.values import Section, choice, integer, list_of, memory, name, number, seconds, text
 from weaverl.domain.cluster import Cluster, Node, Pool, PoolKind, StoreAddress, SwitchCost
 from weaverl.errors import UsageError
 from weaverl.scheduling.state import LIVE_POLICIES, OBJECTIVES, POLICIES, Parameters
 
-CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "policy", "objective", "store", "nodes")
+CLUSTER_KEYS = ("name", "pools", "switch", "usable_host_memory", "policy", "objective", "sharing", "store", "nodes")
 STORE_KEYS = ("url", "password_file")
 POOL_KEYS = ("gpu", "usd_per_gpu_hour")
 NODE_KEYS = (
@@ -72,6 +73,7 @@ def parse_cluster(content: str, *, file: str = "CLUSTER.yaml") -> Cluster:
         store=section.optional("store", _store, None),
         policy=policy,
         objective=objective,
+        sharing=section.optional("sharing", sharing, None),
     )
 
 

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from weaverl.domain.sharing import Sharing
+
 
 class PoolKind(StrEnum):
     """Which of the two pools a node belongs to."""
@@ -67,6 +69,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a cluster file says.
 
     ``policy`` is the scheduling policy of the live cluster, ``objective`` what it is for; simulations are told theirs.
+    ``sharing`` None: the queue is by priority and arrival, nobody is paused.
     ``rollout_on_training`` and ``training_on_rollout``: how many times as long a phase takes on the other pool's GPUs.
     """
 
@@ -81,6 +84,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreAddress | None = None
     policy: str = "weave-paper"
     objective: str = "dollars"
+    sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
         assert len({node.name for node in self.nodes}) == len(self.nodes), "node names are unique"

@@ -50,7 +50,10 @@ class AcknowledgeRequest(Command, frozen=True, kw_only=True, tag=True):
 
 
 class AdmitJob(Command, frozen=True, kw_only=True, tag=True):
-    """The job is pinned; its group is as given here from now on."""
+    """The job is pinned; its group is as given here from now on.
+
+    ``bound``: the slowdown over its life with which it ends by its deadline, where that is less than its SLO.
+    """
 
     job: str
     attempt: int
@@ -59,6 +62,7 @@ class AdmitJob(Command, frozen=True, kw_only=True, tag=True):
     verdicts: tuple[Verdict, ...] = ()
     predicted_slowdowns: dict[str, float] = {}
     profiling: bool = False
+    bound: float | None = None
 
 
 class QueueJob(Command, frozen=True, kw_only=True, tag=True):

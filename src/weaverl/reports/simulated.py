@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from weaverl.reports.sharing import has_sharing, print_sharing
 from weaverl.reports.sheets import sheet
 from weaverl.simulation.measured import Comparison
 from weaverl.simulation.outcome import ByPool, Outcome, Spread
@@ -27,6 +28,7 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     console.print(table)
     if outcome.tenants:
         console.print(_tenants(outcome, console), crop=False)
+    print_sharing(outcome, console)
 
 
 def print_comparison(outcomes: Sequence[Outcome], ratios: Sequence[Mapping[str, Any]], console: Console) -> None:
@@ -42,6 +44,10 @@ def print_comparison(outcomes: Sequence[Outcome], ratios: Sequence[Mapping[str, 
         if all(outcome.makespan_bound_hours is not None for outcome, _ in here):
             console.print(sheet(_FLEET, [_fleet_row(outcome) for outcome, _ in here], console), crop=False)
             console.print()
+        for outcome, _ in here:
+            if has_sharing(outcome):
+                console.print(Text(outcome.policy, style="bold"))
+                print_sharing(outcome, console)
 
 
 def _cost_row(outcome: Outcome, ratio: Mapping[str, Any]) -> tuple[str, ...]:
@@ -119,7 +125,8 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("mean GPUs", _pools(outcome.mean_gpus, "{:.1f}")),
         ("bubbles", "{} rollout, {} training".format(*_bubbles(outcome, "{:.1%}"))),
         *_interference(outcome),
-        ("moves, retries", f"{outcome.moves}, {outcome.retries}"),
+        ("moves, retries", f"{outcome.moves}{_pauses(outcome)}, {outcome.retries}"),
+        *_deadlines(outcome),
         ("decisions", _spread(outcome.decision_ms, " ms")),
         ("audited", audited),
     ]
@@ -134,6 +141,19 @@ def _makespan(outcome: Outcome) -> list[tuple[str, str]]:
         ("makespan", f"{outcome.makespan_hours:,.1f} h, at least {least:,.1f} h under any policy"),
         ("mean from arrival to end", f"{completion:,.2f} h, of which {outcome.mean_wait_hours or 0.0:,.2f} h waiting"),
     ]
+
+
+def _pauses(outcome: Outcome) -> str:
+    """Where running jobs were paused for others."""
+    if not outcome.preemptions:
+        return ""
+    return f" ({outcome.preemptions} to the queue, at most {outcome.most_preemptions} of a job)"
+
+
+def _deadlines(outcome: Outcome) -> list[tuple[str, str]]:
+    """Where jobs had any."""
+    kept = outcome.deadlines
+    return [] if kept is None else [("deadlines met", f"{kept.met} of {kept.jobs} ({kept.attainment:.1%})")]
 
 
 def _interference(outcome: Outcome) -> list[tuple[str, str]]:

@@ -141,7 +141,7 @@ def judge(state: ClusterState, candidate: Candidate, spec: JobSpec) -> Judgement
     cycle = cycle_us(touched)
     slowdowns = _slowdowns(touched, cycle)
     for member in touched:
-        slo = spec.slo if member.job == spec.name else state.jobs[member.job].spec.slo
+        slo = spec.slo if member.job == spec.name else state.jobs[member.job].slo
         if cycle > allowed_us(slo, member.solo_us):
             return Judgement(refused=breaks_promise(member.job, slowdowns[member.job], slo), slowdowns=slowdowns)
     return Judgement(slowdowns=slowdowns)

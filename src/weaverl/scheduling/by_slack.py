@@ -92,7 +92,7 @@ def _urgency(request: PermitRequested, rotation: Rotation, cluster: ClusterState
     if _was_passed(rotation, request):
         return 1, 0
     left = room_of(rotation, cluster, rotation.rings.members[request.job])
-    return (4, 0) if left is None else urgency(cluster.jobs[request.job].spec.slo, left)
+    return (4, 0) if left is None else urgency(cluster.jobs[request.job].slo, left)
 
 
 def _serve(

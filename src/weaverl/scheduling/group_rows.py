@@ -55,7 +55,7 @@ def placed(state: ClusterState, record: JobRecord) -> Placed:
         pin.nodes(PoolKind.TRAINING),
         record.spec.host_memory,
         member,
-        0 if member is None else allowed_us(record.spec.slo, member.solo_us),
+        0 if member is None else allowed_us(record.slo, member.solo_us),
         _has_whole_nodes(state, pin.rollout, PoolKind.ROLLOUT)
         and _has_whole_nodes(state, pin.training, PoolKind.TRAINING),
     )

@@ -55,6 +55,7 @@ from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, moves, placement, presence, profiling, progress
 from weaverl.scheduling.rotation import Rotation
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, RotationState
+from weaverl.scheduling.sharing import usage
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 
@@ -210,6 +211,8 @@ class Known:
         if kind == "turn" and names[0] in self.rotations:
             self.rotations[names[0]].pass_turn(names[1], int(names[2]))
             self.touched.append(self.rotations[names[0]])
+        elif kind == "queue":
+            self.state.shares.looks_at = None
         if kind == "node" and self.state.nodes[names[0]].lost_at == int(names[1]):
             self._give_up(names[0])
 
@@ -231,6 +234,8 @@ class Known:
         kind, *names = command.name.split("/")
         if kind == "turn":
             self.rotations[names[0]].front_watched(names[1], int(names[2]))
+        elif kind == "queue":
+            self.state.shares.looks_at = command.at
 
     def _change_state(self, command: ChangeJobState, _: AnyEvent) -> None:
         rotation = self.rotation_of(self.state.jobs[command.job])
@@ -261,6 +266,8 @@ class Known:
         self._regroup(command.group)
 
     def _regroup(self, group: Group) -> None:
+        if self.state.cluster.sharing is not None:
+            usage.fold_group(self.state, self.state.cluster.sharing, group)
         before = self.rotations.get(group.name)
         for node in before.state.group.nodes if before is not None else ():
             self._groups.pop(node, None)

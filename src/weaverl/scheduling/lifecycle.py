@@ -37,7 +37,7 @@ def fold_acceptance(state: ClusterState, event: AnyEvent) -> None:
     if name in state.ended:
         state.ended.remove(name)
     attempt = 1 if before is None else before.attempt + 1
-    state.jobs[name] = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile)
+    state.jobs[name] = JobRecord(event.spec, event.at, attempt=attempt, profile=event.spec.profile, queued_at=event.at)
     state.changed.jobs[name] = None
 
 
@@ -147,8 +147,9 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
             record.ending = Ending(command.final, command.reason, unconfirmed)
             _turn_to_move(state, record, command.final)
         case JobState.QUEUED:
-            _count_attempt(record, command.attempt)
+            _count_attempt(state, record, command.attempt)
             _unpin(record)
+            record.queued_at = state.now
             record.verdicts, record.measured, record.profiling = (), {}, False
         case JobState.FINISHED | JobState.FAILED | JobState.CANCELLED:
             record.ended_at = state.now
@@ -166,9 +167,13 @@ def _turn_to_move(state: ClusterState, record: JobRecord, final: JobState) -> No
             del state.moves[record.spec.name]
 
 
-def _count_attempt(record: JobRecord, attempt: int) -> None:
+def _count_attempt(state: ClusterState, record: JobRecord, attempt: int) -> None:
     record.attempt = attempt
-    if record.ending is not None and record.ending.state is JobState.QUEUED:
+    move = state.moves.get(record.spec.name)
+    if move is not None and move.paused_for:
+        record.preemptions += 1
+        del state.moves[record.spec.name]
+    elif record.ending is not None and record.ending.state is JobState.QUEUED:
         record.moves += 1
     else:
         record.retries += 1

@@ -12,6 +12,7 @@ The rules, in full:
   that it goes to, so that its old place is there for it whatever happens to the new one.
 - Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
   planned, or else wherever the policy places it. A move is no retry.
+- A move that makes way for a waiting job is one to the queue, planned behind the door (see ``sharing.preemption``).
 - A job that ends or fails before, or is cancelled, is not moved.
 """
 
@@ -26,6 +27,7 @@ from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, placement
 from weaverl.scheduling.replanning import decide_on, option_of, refusal, remaining_spec, without_record
 from weaverl.scheduling.rotation_state import ROLLOUT
+from weaverl.scheduling.sharing import preemption
 from weaverl.scheduling.state import ClusterState, JobRecord, rank_key
 
 _FIRST_SAVES = 2
@@ -50,12 +52,22 @@ def fold_plan(state: ClusterState, command: PlanMove) -> None:
     """Fold that a job is to move."""
     state.moves[command.job] = command.move
     state.jobs[command.job].stays_because = ""
+    _expect_anew(state, command.move)
 
 
 def fold_drop(state: ClusterState, command: DropMove) -> None:
     """Fold that it stays."""
-    state.moves.pop(command.job, None)
+    move = state.moves.pop(command.job, None)
     state.jobs[command.job].stays_because = command.reason
+    if move is not None:
+        _expect_anew(state, move)
+
+
+def _expect_anew(state: ClusterState, move: Move) -> None:
+    """Who makes way for another leaves sooner, or later, than was expected of its group."""
+    group = state.jobs[move.job].group
+    if move.paused_for and group is not None:
+        state.changed.groups[group] = None
 
 
 def react_plan(state: ClusterState, event: PlanProposed) -> Iterator[AnyCommand]:
@@ -75,6 +87,9 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     if record.ending is not None or event.phase is not ROLLOUT or not _is_saved(record, event.iteration):
         return
     move = state.moves[event.job]
+    if move.paused_for:
+        yield from preemption.leave(state, record, move, event.iteration - 1)
+        return
     option = option_of(state, without_record(state, record), record, move)
     if isinstance(option, str):
         yield DropMove(job=event.job, attempt=event.attempt, reason=option)

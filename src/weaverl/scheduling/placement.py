@@ -13,6 +13,8 @@ from weaverl.scheduling.admission import Decision
 from weaverl.scheduling.backfilling import would_delay
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.policies import colocated, gavel, solo, weave, weave_paper
+from weaverl.scheduling.sharing.order import in_turn
+from weaverl.scheduling.sharing.promises import bound_of, impossible_by_deadline, promised_spec
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
 
 _UNKNOWN_LENGTH_US = 30 * 24 * 3600 * 1_000_000
@@ -43,7 +45,8 @@ def impossible(state: ClusterState, spec: JobSpec) -> str:
                 f"asks {needs / 2**30:.1f} GiB of host memory on each {pool} node, the largest has "
                 f"{most / 2**30:.1f} GiB usable: ask less"
             )
-    return ""
+    sharing = state.cluster.sharing
+    return "" if sharing is None or sharing.deadlines is None else impossible_by_deadline(sharing.deadlines, spec)
 
 
 def _needs(state: ClusterState, spec: JobSpec) -> Iterator[tuple[PoolKind, int, int]]:
@@ -68,13 +71,14 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
     at again only if something has changed since, or another job is the first now.
     """
     first: JobRecord | None = None
-    for name in index_of(state).queue():
+    for name in in_turn(state):
         index, record = index_of(state), state.jobs[name]
-        seen = (index.version, first.spec.name if first else "")
+        is_bound = state.cluster.sharing is not None and bound_of(state, record) is not None
+        seen = (index.version, first.spec.name if first else "", is_bound)
         if index.looked_at.get(name) == seen:
             first = first or record
             continue
-        decision = choose(state, planning_spec(record))
+        decision = choose(state, asked_spec(state, record))
         if decision.chosen is not None and not (first and _delays(state, first, record, decision)):
             yield from admit(state, record, decision)
             continue
@@ -90,13 +94,19 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
 
 def admit(state: ClusterState, record: JobRecord, decision: Decision) -> Iterator[AnyCommand]:
     """Pin the job where it was decided, and start its ranks."""
-    yield _admission(record, decision)
+    yield _admission(state, record, decision)
     yield from start_ranks(state, record)
 
 
 def planning_spec(record: JobRecord) -> JobSpec:
-    """The job's description with the profile that is known by now."""
-    return msgspec.structs.replace(record.spec, profile=record.profile)
+    """The job's description with the profile and the promise that are known by now."""
+    return msgspec.structs.replace(record.spec, profile=record.profile, slo=record.slo)
+
+
+def asked_spec(state: ClusterState, record: JobRecord) -> JobSpec:
+    """A waiting job as it would be placed now."""
+    spec = msgspec.structs.replace(record.spec, profile=record.profile)
+    return spec if state.cluster.sharing is None else promised_spec(state, record, spec)
 
 
 def fold_admission(state: ClusterState, command: AdmitJob) -> None:
@@ -104,7 +114,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record = state.jobs[command.job]
     record.pin, record.group = command.pin, command.group.name
     record.state, record.admitted_at = JobState.STARTING, state.now
-    record.verdicts, record.profiling = command.verdicts, command.profiling
+    record.verdicts, record.profiling, record.bound = command.verdicts, command.profiling, command.bound
     record.started_at, record.checkpoints = None, {}
     state.moves.pop(command.job, None)
     state.changed.jobs[command.job] = None
@@ -204,7 +214,7 @@ def _share(slots: tuple[Slot, ...], local: int, processes: int) -> tuple[Slot, .
     return slots[local * size : (local + 1) * size]
 
 
-def _admission(record: JobRecord, decision: Decision) -> AdmitJob:
+def _admission(state: ClusterState, record: JobRecord, decision: Decision) -> AdmitJob:
     assert decision.chosen is not None and decision.chosen.pin is not None
     return AdmitJob(
         job=record.spec.name,
@@ -214,6 +224,7 @@ def _admission(record: JobRecord, decision: Decision) -> AdmitJob:
         verdicts=decision.verdicts,
         predicted_slowdowns=decision.slowdowns,
         profiling=record.profile is None,
+        bound=None if state.cluster.sharing is None else bound_of(state, record),
     )
 
 
@@ -251,13 +262,15 @@ def _start_of_first(state: ClusterState, first: JobRecord) -> int:
 def _expected_start(trial: ClusterState, first: JobRecord, latest: int) -> int:
     """When the job would fit, if the running jobs end as planned; never, if not by the latest. Consumes the trial."""
     running = [trial.jobs[name] for group in trial.groups.values() for name in group.members]
-    for record in sorted(running, key=lambda r: (_expected_end(r), r.spec.name)):
-        if _expected_end(record) > latest:
+    ends = {record.spec.name: _expected_end(trial, record) for record in running}
+    for record in sorted(running, key=lambda r: (ends[r.spec.name], r.spec.name)):
+        end = ends[record.spec.name]
+        if end > latest:
             break
         fold_group(trial, without_job(trial, record).group)
         change(trial, record.spec.name, state=JobState.FINISHED, pin=None, group=None)
-        if choose(trial, planning_spec(first)).chosen is not None:
-            return _expected_end(record)
+        if choose(trial, asked_spec(trial, first)).chosen is not None:
+            return end
     return _NEVER
 
 
@@ -267,8 +280,12 @@ def change(trial: ClusterState, job: str, **fields: object) -> None:
     trial.changed.jobs[job] = None
 
 
-def _expected_end(record: JobRecord) -> int:
+def _expected_end(state: ClusterState, record: JobRecord) -> int:
+    """When a running job leaves its place: one that makes way for another, with its iteration."""
     assert record.admitted_at is not None
+    move = state.moves.get(record.spec.name)
+    if move is not None and move.paused_for:
+        return state.now
     if record.spec.iterations is None or record.profile is None:
         return record.admitted_at + _UNKNOWN_LENGTH_US
     slowdown = record.predicted_slowdown or 1.0

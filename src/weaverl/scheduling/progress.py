@@ -59,7 +59,7 @@ def phase_ended(state: ClusterState, record: JobRecord, permit: Permit, event: P
 
 def slack_us(record: JobRecord, now: int) -> int:
     """What may still be lost before the promise is broken by what is done so far; below 0 it is."""
-    return allowed_us(record.spec.slo, record.progress.done_us) - record.progress.elapsed_us(now)
+    return allowed_us(record.slo, record.progress.done_us) - record.progress.elapsed_us(now)
 
 
 def allowance(record: JobRecord, now: int, reserve_us: int = 0) -> int:
@@ -70,7 +70,7 @@ def allowance(record: JobRecord, now: int, reserve_us: int = 0) -> int:
     assert record.profile is not None
     progress, ahead_us = record.progress, _ahead_us(record, record.profile)
     elapsed_us = progress.elapsed_us(now)
-    return room(record.spec.slo, progress.solo_us, progress.part_us, ahead_us, elapsed_us, reserve_us)
+    return room(record.slo, progress.solo_us, progress.part_us, ahead_us, elapsed_us, reserve_us)
 
 
 def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int, reserve_us: int) -> int:

@@ -65,7 +65,7 @@ def watch(rotation: Rotation, cluster: ClusterState, late: Member) -> SetTimer |
 def is_behind(rotation: Rotation, cluster: ClusterState, member: Member) -> bool:
     """Whether a job is late: its slots are kept free for it where that pays."""
     left, record = room_of(rotation, cluster, member), cluster.jobs[member.name]
-    return left is not None and record.ending is None and is_late(record.spec.slo, left)
+    return left is not None and record.ending is None and is_late(record.slo, left)
 
 
 def _blocked_us(rotation: Rotation, cluster: ClusterState, member: Member) -> int:

@@ -32,6 +32,7 @@ from weaverl.domain.jobs import JobState
 from weaverl.scheduling import drift, lifecycle, moves, placement, profiling
 from weaverl.scheduling.known import Known
 from weaverl.scheduling.rotation_state import ROLLOUT
+from weaverl.scheduling.sharing import waiting
 from weaverl.scheduling.state import JobRecord
 
 
@@ -60,7 +61,7 @@ def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
 
 def _learned(known: Known, command: LearnProfile) -> Iterator[AnyCommand]:
     yield command
-    yield from placement.place_queue(known.state)
+    yield from waiting.serve(known.state)
 
 
 def _patience(known: Known, event: NodeLost) -> Iterator[AnyCommand]:
@@ -77,7 +78,7 @@ def _arrival(known: Known, event: JobSubmitted) -> Iterator[AnyCommand]:
         yield RefuseRequest(request=event.request, reason=f"job {event.spec.name} {impossible}")
     else:
         yield AcceptJob(job=event.spec.name, request=event.request)
-        yield from placement.place_queue(known.state)
+        yield from waiting.serve(known.state)
 
 
 def _cancellation(known: Known, event: JobCancelled) -> Iterator[AnyCommand]:
@@ -90,7 +91,7 @@ def _cancellation(known: Known, event: JobCancelled) -> Iterator[AnyCommand]:
     if record.state is JobState.QUEUED:
         name, attempt = record.spec.name, record.attempt
         yield ChangeJobState(job=name, attempt=attempt, state=JobState.CANCELLED, reason="cancelled in the queue")
-        yield from placement.place_queue(known.state)
+        yield from waiting.serve(known.state)
     elif record.ending is not None:
         yield lifecycle.change_of_end(record, JobState.CANCELLED, "cancelled")
     else:
@@ -103,7 +104,7 @@ def _strangers(known: Known, event: AgentReported) -> Iterator[AnyCommand]:
     for job, attempt in attempts:
         if lifecycle.current(known.state, job, attempt) is None:
             yield KillJob(job=job, attempt=attempt, node=event.node.name, reason="no such attempt is alive")
-    yield from placement.place_queue(known.state)
+    yield from waiting.serve(known.state)
 
 
 def _life(known: Known, event: RankRegistered | ProcessExited | StartFailed | DeathConfirmed) -> Iterator[AnyCommand]:
@@ -111,7 +112,7 @@ def _life(known: Known, event: RankRegistered | ProcessExited | StartFailed | De
     record = lifecycle.current(known.state, job, attempt)
     if record is None or record.pin is None:
         if isinstance(event, DeathConfirmed):
-            yield from placement.place_queue(known.state)
+            yield from waiting.serve(known.state)
         return
     match event:
         case RankRegistered():
@@ -125,7 +126,7 @@ def _life(known: Known, event: RankRegistered | ProcessExited | StartFailed | De
             yield from ended
             if ended:
                 yield from _place_moved(known, record)
-                yield from placement.place_queue(known.state)
+                yield from waiting.serve(known.state)
 
 
 def _place_moved(known: Known, record: JobRecord) -> Iterator[AnyCommand]:
@@ -150,6 +151,8 @@ def _due(known: Known, event: TimerFired) -> Iterator[AnyCommand]:
                 left = [key for key, rank in record.ranks.items() if not rank.exited]
                 reason = f"{', '.join(left)} still ran after the others had ended"
                 yield from lifecycle.end(record, JobState.FINISHED, reason)
+        case "queue":
+            yield from waiting.serve(known.state)
         case "node":
             yield from _node_gone(known, names[0], int(names[1]))
 
@@ -177,7 +180,7 @@ def _node_gone(known: Known, node: str, since: int) -> Iterator[AnyCommand]:
         yield from lifecycle.end(record, JobState.FAILED, f"node {node} is lost")
         yield from lifecycle.react_death(known.state, record)
         yield from _place_moved(known, record)
-    yield from placement.place_queue(known.state)
+    yield from waiting.serve(known.state)
 
 
 def _attempt(event: RankRegistered | ProcessExited | StartFailed) -> tuple[str, int]:

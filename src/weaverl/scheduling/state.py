@@ -12,6 +12,7 @@ from weaverl.domain.groups import Group, Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
 from weaverl.errors import UsageError
 from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Switches, planned_durations
+from weaverl.scheduling.sharing.accounts import Shares
 
 PROFILE_ITERATIONS = 2
 POLICIES = ("weave-paper", "weave", "solo", "colocated", "gavel")
@@ -169,6 +170,8 @@ class JobRecord(msgspec.Struct):
     Of the present attempt: ``started_at`` is when it asked for its first rollout, ``start_us`` how long its cold start
     took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
     ``measured_us`` is what its profile follows, ``stays_because`` why its last planned move was dropped.
+    ``queued_at``: when it came into the queue last; ``preemptions``: how often it was paused for others; ``bound``: the
+    slowdown with which it meets its deadline, if less than its SLO.
     """
 
     spec: JobSpec
@@ -198,6 +201,14 @@ class JobRecord(msgspec.Struct):
     first_iteration: int = 0
     checkpoints: dict[str, int] = {}
     stays_because: str = ""
+    queued_at: int = 0
+    preemptions: int = 0
+    bound: float | None = None
+
+    @property
+    def slo(self) -> float:
+        """The slowdown that the job is promised where it is: its SLO, or less for the sake of its deadline."""
+        return self.spec.slo if self.bound is None else self.bound
 
     @property
     def live(self) -> bool:
@@ -240,7 +251,7 @@ class ClusterState(msgspec.Struct, dict=True):
     """Nodes, jobs and groups, in the order in which they came; ``ended`` are the jobs that will be forgotten, if any.
 
     ``moves`` are planned or under way, by job. ``version`` rises whenever a job is placed or leaves its place. Whoever
-    changes a node, job or group leaves its name in ``changed``.
+    changes a node, job or group leaves its name in ``changed``. ``shares`` stays empty unless the cluster is shared.
     """
 
     cluster: Cluster
@@ -255,6 +266,7 @@ class ClusterState(msgspec.Struct, dict=True):
     tokens: int = 0
     groups_made: int = 0
     now: int = 0
+    shares: Shares = msgspec.field(default_factory=Shares)
 
     @cached_property
     def changed(self) -> Changed:

@@ -32,10 +32,12 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
+from weaverl.domain.sharing import Sharing
 from weaverl.simulation.bound import Bound
 from weaverl.simulation.costs import Costs, paces
 from weaverl.simulation.earliest_end import EarliestEnd
 from weaverl.simulation.ownership import Ownership
+from weaverl.simulation.queueing import Queueing
 from weaverl.simulation.run import Run
 from weaverl.simulation.tenants import Tenants
 
@@ -94,11 +96,19 @@ class Metrics:
     it was less; ``alone_us`` the time that they take undisturbed.
     """
 
-    def __init__(self, costs: Costs, runs: Mapping[str, Run], ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        runs: Mapping[str, Run],
+        ended: Callable[[], None] = lambda: None,
+        sharing: Sharing | None = None,
+        tenants: Sequence[str] = (),
+    ) -> None:
         self.ownership = Ownership()
         self.bound = Bound(costs)
         self.earliest_end = EarliestEnd(costs) if costs.is_fleet else None
         self.tenants = Tenants(costs)
+        self.queueing = Queueing(costs, sharing, tenants)
         self.jobs = JobFigures()
         self.busy_us = dict.fromkeys(PoolKind, 0)
         self.work_us, self.alone_us = (dict.fromkeys((ROLLOUT, TRAINING), 0.0) for _ in range(2))
@@ -149,10 +159,12 @@ class Metrics:
         if self.first_arrival is None:
             self.first_arrival = event.at
         self._lives[event.spec.name] = _Life(event.spec, event.at)
+        self.queueing.submitted(event.spec, event.at)
 
     def _refused(self, command: RefuseRequest, at: int) -> None:
         del self._lives[command.request]
         self.refused[command.reason] += 1
+        self.queueing.refused(command.request, at)
 
     def _queued(self, command: QueueJob, at: int) -> None:
         reasons = dict.fromkeys(verdict.refused for verdict in command.verdicts)
@@ -161,6 +173,7 @@ class Metrics:
     def _admitted(self, command: AdmitJob, at: int) -> None:
         life = self._lives[command.job]
         self.tenants.admitted(life.spec, self._runs[command.job].work)
+        self.queueing.admitted(command.job, command.pin, at)
         self._regroup(command.group, at)
         if life.admitted_at < 0:
             life.admitted_at = at
@@ -180,6 +193,7 @@ class Metrics:
     def _regroup(self, group: Group, at: int) -> None:
         self.ownership.regroup(group, at)
         self.tenants.regroup(group, at)
+        self.queueing.regrouped(group, self.ownership.pool, at)
 
     def _requested(self, event: PermitRequested) -> None:
         if event.phase is ROLLOUT:
@@ -230,12 +244,14 @@ class Metrics:
         life = self._lives[command.job]
         if command.state is JobState.STOPPING:
             life.moving = command.final is JobState.QUEUED
+            self.queueing.stopped(command.job, at)
             if life.since >= 0:
                 self._book_wall(life, at)
                 life.since = -1
         elif command.state is JobState.QUEUED:
             self.moves += life.moving
             self.retries += not life.moving
+            self.queueing.requeued(command.job, at, moved=life.moving)
         elif command.state in ENDED:
             self._ended(life, at, finished=command.state is JobState.FINISHED)
 
@@ -244,6 +260,7 @@ class Metrics:
         self.ownership.advance(at)
         if finished:
             self._book_job(life, at)
+        self.queueing.ended(life.spec.name, at, finished=finished)
         self.tenants.left(life.spec.name)
         del self._lives[life.spec.name]
         self._tell_end()
@@ -262,7 +279,8 @@ class Metrics:
         self.jobs.worst_window.append(worst_window(walls, solo))
         self.jobs.wait.append(wait)
         self.jobs.completion.append((at - life.arrived_at) / 1e6)
-        self.tenants.finished(life.spec, float(solo.sum()) / 1e6, float(walls.sum()) / 1e6 + wait, slowdown)
+        waits = self.queueing.queued_seconds(life.spec.name)
+        self.tenants.finished(life.spec, float(solo.sum()) / 1e6, float(walls.sum()) / 1e6 + waits, slowdown)
 
 
 def integral(steps: list[tuple[int, Number]], start: int, end: int) -> Number:

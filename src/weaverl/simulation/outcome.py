@@ -11,6 +11,7 @@ from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.units import HOUR_US
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.metrics import Metrics
+from weaverl.simulation.queueing import DeadlineFigures, Queueing, SharingFigures
 from weaverl.simulation.tenants import ROUNDING, TenantFigures, jain
 
 
@@ -37,6 +38,13 @@ class Spread(msgspec.Struct, frozen=True):
     max: float
 
 
+class ClassFigures(msgspec.Struct, frozen=True):
+    """Finished jobs of one priority, and their hours in the queue, also after they were paused, moved or retried."""
+
+    jobs: int
+    queued_hours: Spread
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a run; the keys of its JSON. Hours and dollars; slowdowns are ratios; None: not to be had.
 
@@ -45,6 +53,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     the run. ``audited`` is None if nobody was asked to audit. ``decision_ms`` is wall time: the only figures that
     differ between equal runs. ``makespan_hours``: from the first arrival to the last end; ``makespan_bound_hours``:
     what no policy can beat on a fixed fleet (see ``EarliestEnd``), None where nodes are not limited.
+    ``moves`` count ``preemptions``, after which a job had to wait; ``most_preemptions`` is of one job. ``classes`` are
+    by priority; ``sharing`` is there if the cluster was shared.
     """
 
     trace: str
@@ -81,6 +91,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fairness: float | None
     audited: bool | None
     parameters: dict[str, Any]
+    preemptions: int = 0
+    most_preemptions: int = 0
+    classes: dict[str, ClassFigures] = {}
+    deadlines: DeadlineFigures | None = None
+    sharing: SharingFigures | None = None
 
 
 def usd_ratio(other: Outcome, ours: Outcome) -> float | None:
@@ -143,7 +158,21 @@ def outcome(
         tenants=tenants,
         fairness=jain([one.speed for one in tenants.values() if one.jobs]),
         audited=audited,
+        preemptions=metrics.queueing.preemptions,
+        most_preemptions=metrics.queueing.most_preemptions,
+        classes=_classes(metrics.queueing),
+        deadlines=metrics.queueing.deadlines(),
+        sharing=metrics.queueing.sharing(),
     )
+
+
+def _classes(queueing: Queueing) -> dict[str, ClassFigures]:
+    found = {}
+    for priority, hours in sorted(queueing.queued.items(), reverse=True):
+        spread_of = spread(hours)
+        assert spread_of is not None
+        found[str(priority)] = ClassFigures(len(hours), spread_of)
+    return found
 
 
 def _attainment(metrics: Metrics) -> float:

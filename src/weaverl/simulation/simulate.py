@@ -7,6 +7,7 @@ import msgspec
 
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.events import PlanProposed
+from weaverl.domain.sharing import Sharing
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, Parameters
@@ -30,6 +31,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     costs: Costs = Costs()
     timings: bool = True
     max_moves_per_job: int = Parameters().max_moves_per_job
+    sharing: Sharing | None = None
 
 
 class Replacing(NamedTuple):
@@ -69,9 +71,9 @@ def simulate_heard(
     """
     costs, by_name = setup.costs, {job.job_id: job for job in trace.jobs}
     runs: dict[str, Run] = {}
-    metrics = Metrics(costs, runs, ended)
+    metrics = Metrics(costs, runs, ended, setup.sharing, sorted({job.tenant for job in trace.jobs}))
     supply = Supply(costs)
-    cluster = empty_cluster(costs)
+    cluster = msgspec.structs.replace(empty_cluster(costs), sharing=setup.sharing)
     replacing = replacing or Replacing(parameters=Parameters(max_moves_per_job=setup.max_moves_per_job))
     known = msgspec.structs.replace(
         replacing.parameters, policy=setup.policy, objective=setup.objective, ended_jobs_kept=0
@@ -105,4 +107,6 @@ def _parameters(setup: Setup, known: Parameters) -> dict[str, Any]:
     others: dict[str, Any] = {"random": setup.seed is not None, "max_moves_per_job": known.max_moves_per_job}
     if setup.policy == "weave":
         others["objective"] = setup.objective
+    if setup.sharing is not None:
+        others["sharing"] = msgspec.to_builtins(setup.sharing)
     return {**others, **msgspec.to_builtins(setup.costs)}

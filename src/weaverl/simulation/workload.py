@@ -122,7 +122,9 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         slo=job.slo,
         profile=profile,
         tenant=job.tenant,
+        priority=job.priority,
         iterations=job.iterations,
+        deadline_seconds=job.deadline_seconds,
         checkpoint_directory=CHECKPOINTS,
         max_retries=MOST_RETRIES if costs.node_mtbf_hours or costs.job_mtbf_hours else 0,
     )

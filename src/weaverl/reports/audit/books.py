@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from weaverl.reports.audit import sharing
 from weaverl.reports.audit.lives import Life, has_faults
-from weaverl.reports.audit.table import LOADING, SYNC, TRAINING, Column, Record, Table, runs_of
+from weaverl.reports.audit.spreads import spread
+from weaverl.reports.audit.table import LOADING, SYNC, TRAINING, AuditFinding, Column, Record, Table, runs_of
 
 HOUR_US = 3600e6
 WINDOW = 20
-PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
 
 def last_draws(table: Table) -> Column:
@@ -21,14 +22,6 @@ def last_draws(table: Table) -> Column:
     order = rows[np.lexsort([table[key][rows] for key in ("attempt", "phase", "iteration", "job")])]
     ends = np.append(runs_of([table[key][order] for key in ("job", "iteration", "phase")])[1:], len(order)) - 1
     return order[ends] if len(order) else order
-
-
-def spread(name: str, values: Iterable[float]) -> dict[str, float]:
-    """The percentiles that are printed; none of no values."""
-    found = list(values)
-    if not found:
-        return {}
-    return {f"{name}.{key}": float(np.percentile(found, share)) for key, share in PERCENTILES.items()}
 
 
 def mean(name: str, values: Iterable[float]) -> dict[str, float]:
@@ -70,12 +63,17 @@ class Books:
             **mean("mean_wait_hours", [wait / HOUR_US for wait in waits.values()]),
             **mean("mean_completion_hours", [(ended[name] - arrived[name]) / HOUR_US for name in finished]),
             **spread("completion_hours", [(ended[name] - arrived[name]) / HOUR_US for name in finished]),
-            **self._tenants(usd, slowdowns, waits),
+            **self._tenants(slowdowns),
+            **sharing.figures(self._table, self._lives, self._rows, finished, self._parameters),
             "jobs": len(self._rows),
             "jobs_admitted": len(self._table.header["jobs"]),
             "moves": moves,
             "retries": interrupted - moves,
         }
+
+    def pauses(self, reported: Record) -> Iterable[AuditFinding]:
+        """What is wrong with the pauses that are reported."""
+        return sharing.bounds(self._lives, reported, self._parameters)
 
     def _price(self, pool: str) -> float:
         return float(self._parameters[f"{pool}_usd_per_gpu_hour"]) / HOUR_US
@@ -137,7 +135,7 @@ class Books:
             trained = max(trained, int(done.max(initial=-1)) + 1)
         return walls[:-1]
 
-    def _tenants(self, usd: float, slowdowns: Mapping[str, float], waits: Mapping[str, int]) -> dict[str, float]:
+    def _tenants(self, slowdowns: Mapping[str, float]) -> dict[str, float]:
         """Jobs, promises and speed of each tenant; dollars too, but only where nothing fails.
 
         When a job that was lost has left its group is not in the timeline; then only the sum is known.
@@ -148,7 +146,7 @@ class Books:
         figures, speeds = {}, []
         for tenant, names in by_tenant.items():
             solo = sum(self._solo[self._number[name]].sum() for name in names)
-            wall = sum(self.walls(name).sum() + waits[name] for name in names)
+            wall = sum(self.walls(name).sum() + sharing.in_queue(self._rows, self._lives[name]) for name in names)
             met = sum(slowdowns[name] <= self._rows[name]["slo"] * (1 + 1e-9) for name in names)
             speed = solo / wall if wall else 1.0
             figures[f"tenants.{tenant}.jobs"] = float(len(names))

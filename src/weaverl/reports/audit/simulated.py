@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from weaverl.reports.audit.bodies import bodies_of, interference, work
-from weaverl.reports.audit.books import HOUR_US, Books, last_draws, spread
+from weaverl.reports.audit.books import HOUR_US, Books, last_draws
 from weaverl.reports.audit.checks import attempts, findings, peak
 from weaverl.reports.audit.fleet import makespan, too_many
 from weaverl.reports.audit.lives import lives_of
 from weaverl.reports.audit.rules import rules
+from weaverl.reports.audit.spreads import spread
 from weaverl.reports.audit.table import (
     LOADING,
     TRAINING,
@@ -30,6 +31,7 @@ OPTIONAL = (
     *("bound_multiple", "bound_multiple_without_tail", "bound_multiple_with_tail", "slowdown", "worst_window"),
     *("wait_hours", "completion_hours", "fairness", "tenants", "interference"),
     *("mean_wait_hours", "mean_completion_hours", "makespan_bound_hours"),
+    *("classes", "deadlines", "sharing"),
 )
 """Figures that may not be there at all: then the auditor must find none either."""
 
@@ -80,6 +82,7 @@ def audit_simulated(
         *too_many(table, parameters),
         *work(bodies, lives, rows, parameters),
         *rules(table, lives, rows, parameters),
+        *books.pauses(reported),
         *_disagreements(figures, reported),
     ]
     return SimulatedAudit(tuple(found), figures)
@@ -190,8 +193,8 @@ def _disagreements(figures: Mapping[str, float], reported: Record) -> Iterator[A
     if abs(sum(told[name] for name in paid) - figures["usd"]) > 1e-9 * max(1.0, figures["usd"]):
         yield AuditFinding("figure", f"the tenants are reported to pay {sum(told[name] for name in paid)} together")
     maybe = {name for name in told if name.split(".")[0] in OPTIONAL}
-    if not paid & figures.keys():
-        maybe -= paid  # where there are faults only the sum is known
+    if not paid & figures.keys():  # where there are faults only the sum is known
+        maybe -= paid | {name for name in told if name.startswith("sharing.")}
     for name in sorted(figures.keys() | maybe):
         own, value = figures.get(name), told.get(name)
         if own is None or value is None or abs(own - value) > 1e-9 * max(1.0, abs(own)):

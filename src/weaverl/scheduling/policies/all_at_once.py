@@ -180,7 +180,7 @@ class _Search:
         for place in found.places:
             if place < len(group.members):
                 record = self._state.jobs[group.members[place]]
-                name, slo, solo_us = record.spec.name, record.spec.slo, record.durations.solo_us
+                name, slo, solo_us = record.spec.name, record.slo, record.durations.solo_us
             else:
                 name, slo = self._spec.name, self._spec.slo
                 solo_us = sum(self._arrival.body_us) + self._arrival.rest_us

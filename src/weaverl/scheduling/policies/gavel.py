@@ -113,7 +113,7 @@ def _judge(state: ClusterState, candidate: Candidate, spec: JobSpec) -> Judgemen
         return Judgement(slowdowns={spec.name: 1.0})
     slowdowns = shared_slowdowns(members_with(state, candidate, spec))
     for job, slowdown in slowdowns.items():
-        slo = spec.slo if job == spec.name else state.jobs[job].spec.slo
+        slo = spec.slo if job == spec.name else state.jobs[job].slo
         if slowdown > slo:
             return Judgement(refused=breaks_promise(job, slowdown, slo), slowdowns=slowdowns)
     return Judgement(slowdowns=slowdowns)

@@ -144,6 +144,8 @@ def _job(
         training_host_gib=round(spec.host_memory.training_bytes / _GIB, _DECIMALS),
         slo=spec.slo,
         rollout_growth=round(fitted.growth, _DECIMALS),
+        priority=spec.priority,
+        deadline_seconds=spec.deadline_seconds,
     )
 
 

@@ -33,23 +33,28 @@ COLUMNS = (
     "slo",
     "rollout_growth",
 )
-_OPTIONAL = "rollout_growth"
+_GROWTH = "rollout_growth"
+_PRIORITY, _DEADLINE = "priority", "deadline_s"
+"""Columns that are written only if a job has them."""
+_ALL_COLUMNS = (*COLUMNS, _PRIORITY, _DEADLINE)
+_MOST_PRIORITY = 1_000_000
 
 
 def read_jobs(lines: Iterable[str], source: str) -> list[TraceJob]:
     """The jobs of a file in our schema, sorted stably by arrival.
 
-    Columns may come in any order; ``rollout_growth`` may be absent (1). All or nothing.
+    Columns may come in any order; ``rollout_growth`` (1), ``priority`` (0) and ``deadline_s`` (none, as in an empty
+    cell) may be absent. All or nothing.
 
     Raises:
         TraceError: a missing, unknown or repeated column, a cell that is out of range, an id that is there twice.
     """
     table = Table(lines, source)
-    table.require([name for name in COLUMNS if name != _OPTIONAL])
-    unknown = [name for name in table.header if name not in COLUMNS]
+    table.require([name for name in COLUMNS if name != _GROWTH])
+    unknown = [name for name in table.header if name not in _ALL_COLUMNS]
     if unknown:
         raise TraceError(
-            f"{source} has column {', '.join(unknown)} that we do not know: the columns are {','.join(COLUMNS)}"
+            f"{source} has column {', '.join(unknown)} that we do not know: the columns are {','.join(_ALL_COLUMNS)}"
         )
     jobs: list[TraceJob] = []
     first_lines: dict[str, int] = {}
@@ -74,15 +79,25 @@ def write_jobs(jobs: Iterable[TraceJob], path: Path) -> None:
 def write_rows(jobs: Iterable[TraceJob], stream: TextIO) -> None:
     """The header and the rows, to an open stream."""
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_cells(job) for job in jobs)
+    rows = list(jobs)
+    unused = set()
+    if not any(job.priority for job in rows):
+        unused.add(_PRIORITY)
+    if all(job.deadline_seconds is None for job in rows):
+        unused.add(_DEADLINE)
+    kept = [place for place, name in enumerate(_ALL_COLUMNS) if name not in unused]
+    writer.writerow([_ALL_COLUMNS[place] for place in kept])
+    writer.writerows(_cells(job, kept) for job in rows)
 
 
-def _cells(job: TraceJob) -> list[str]:
-    return [_cell(value) for value in msgspec.structs.astuple(job)]
+def _cells(job: TraceJob, kept: list[int]) -> list[str]:
+    values = msgspec.structs.astuple(job)
+    return [_cell(values[place]) for place in kept]
 
 
-def _cell(value: str | int | float) -> str:
+def _cell(value: str | int | float | None) -> str:
+    if value is None:
+        return ""
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
@@ -106,7 +121,9 @@ def _job(row: Row) -> TraceJob:
         rollout_host_gib=row.number("rollout_host_gib", at_least=0),
         training_host_gib=row.number("training_host_gib", at_least=0),
         slo=row.number("slo", at_least=1),
-        rollout_growth=row.number(_OPTIONAL, above=0) if _OPTIONAL in row.cells else 1.0,
+        rollout_growth=row.number(_GROWTH, above=0) if _GROWTH in row.cells else 1.0,
+        priority=row.integer(_PRIORITY, at_least=-_MOST_PRIORITY) if _PRIORITY in row.cells else 0,
+        deadline_seconds=row.number(_DEADLINE, above=0) if row.cells.get(_DEADLINE) else None,
     )
     if job.rollout_mean_seconds > job.rollout_max_seconds:
         raise row.fault(
