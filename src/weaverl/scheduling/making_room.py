@@ -14,9 +14,9 @@ from weaverl.scheduling import replanning
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.backfilling import expected_wait_us
 from weaverl.scheduling.expected_dollars import usd_alone
-from weaverl.scheduling.index import index_of
-from weaverl.scheduling.placement import choose, planning_spec
+from weaverl.scheduling.placement import asked_spec, choose
 from weaverl.scheduling.policies import weave
+from weaverl.scheduling.sharing.order import in_turn
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 MOST_LOOKED_AT = 2
@@ -29,7 +29,7 @@ MOST_MOVED = 2
 def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanProposed | None:
     """As `replanning.propose`; on a fixed fleet where jobs wait, moves that make room instead of those that pay."""
     plan = replanning.propose(state, near)
-    waiting = index_of(state).queue() if state.parameters.for_throughput else []
+    waiting = list(in_turn(state)) if state.parameters.for_throughput else []
     if not waiting or (plan is not None and any(move.rescues for move in plan.moves)):
         return plan
     for name in waiting[:MOST_LOOKED_AT]:
@@ -47,7 +47,7 @@ def _is_awaited(state: ClusterState, job: str) -> bool:
 
 def _room_for(state: ClusterState, waiting: JobRecord) -> tuple[Move, ...]:
     """The cheapest moves, one after the other, after which the job fits; none if they cost more than its wait."""
-    spec = planning_spec(waiting)
+    spec = asked_spec(state, waiting)
     worth = usd_alone(state, spec) * min(expected_wait_us(state, spec), _MOST_WAIT_US) / HOUR_US
     trial, moves = state, list[Move]()
     while len(moves) < MOST_MOVED:

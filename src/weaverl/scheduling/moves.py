@@ -112,11 +112,15 @@ def _pointless(state: ClusterState, move: Move, saving_usd: float) -> str:
 
 def destination(move: Move) -> str:
     """Where a move leads, for people."""
+    if move.paused_for:
+        return "the queue"
     return f"group {move.group}" if move.group else "a group of its own"
 
 
 def purpose(move: Move) -> str:
     """What a move is for, for people."""
+    if move.paused_for:
+        return f"let {move.paused_for} start"
     if move.makes_room_for:
         return f"make room for {move.makes_room_for}"
     return f"keep the promise of {move.rescues}" if move.rescues else f"save ${move.saving_usd:.2f}"

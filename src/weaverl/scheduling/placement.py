@@ -232,7 +232,8 @@ def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: D
     """Whether the placement of a later job would move the expected start of the first in the queue."""
     candidate = decision.chosen
     assert candidate is not None
-    if state.parameters.for_throughput:
+    is_awaited = any(move.paused_for == first.spec.name for move in state.moves.values())
+    if state.parameters.for_throughput and not is_awaited:
         return would_delay(state, first, planning_spec(later), decision)
     start = _start_of_first(state, first)
     trial = trial_of(state)
