@@ -48,8 +48,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     ``group`` is the one it joins; empty for a group of its own. ``saving_usd`` is what is expected to be saved over
     the job's remaining work, the move's own cost taken off. ``rescues`` is the job whose promise is in danger where it
     is, if that is why; such a move may cost something. So may one that makes room for a job that waits,
-    ``makes_room_for``. ``paused_for``: it is a move to the queue, so that this job can start; then there is no group and
-    no slot to go to.
+    ``makes_room_for``. ``paused_for``: it is a move to the queue, so that this job can start; then there is no group
+    and no slot to go to.
     """
 
     job: str
