@@ -68,3 +68,12 @@ def test_no_placement_is_forecast_to_break_a_promise(jobs):
         if record.pin is not None:
             assert record.predicted_slowdown is not None
             assert record.predicted_slowdown <= record.spec.slo + 1e-9
+
+
+def test_who_shares_a_slot_has_something_in_hand_also_where_no_wait_is_foreseen():
+    for slo, num_groups in ((1.005, 2), (1.02, 1)):
+        of = world()
+        of.submit(job("a", 50, 50, slo=slo))
+        of.submit(job("b", 50, 50, slo=slo))
+        assert of.admitted("b").predicted_slowdowns["b"] == 1.0
+        assert len(of.scheduler.state.groups) == num_groups

@@ -265,14 +265,23 @@ def _allowed(stays: Iterable[Stay]) -> dict[str, float]:
     return {stay.member.job: max(stay.allowed, 1.0) for stay in stays}
 
 
-def broken(stays: Iterable[Stay], slowdowns: Mapping[str, float], kept: float = 1.0) -> str:
-    """The first promise that would be broken, with so much of the usual reserve kept in hand."""
+def broken(stays: Sequence[Stay], slowdowns: Mapping[str, float], kept: float = 1.0) -> str:
+    """The first promise that would be broken, with so much of the usual reserve kept in hand.
+
+    Who has all slots alone cannot be slowed; who shares some might be, also if no wait was foreseen.
+    """
     for stay in stays:
         slowdown = slowdowns[stay.member.job]
         foreseen = 1.0 + (slowdown - 1.0) * (1.0 + kept * _EXCESS) + kept * _ALWAYS
-        if slowdown > 1.0 and foreseen > stay.allowed:
+        if foreseen > stay.allowed and (slowdown > 1.0 or (kept and _shares_slots(stay, stays))):
             return breaks_promise(stay.member.job, slowdown, stay.allowed)
     return ""
+
+
+def _shares_slots(stay: Stay, stays: Iterable[Stay]) -> bool:
+    own = {*stay.member.pin.rollout, *stay.member.pin.training}
+    others = (other.member.pin for other in stays if other is not stay)
+    return any(not own.isdisjoint(pin.rollout + pin.training) for pin in others)
 
 
 def _into(state: ClusterState, spec: JobSpec, group: Group) -> Iterator[Candidate]:
