@@ -235,3 +235,34 @@ def test_a_checkpoint_directory_may_exist_but_not_as_a_file(job_with, tmp_path):
 def test_a_directory_name_too_long_for_the_system_is_refused(job_with):
     with pytest.raises(SpecError, match="not a directory"):
         job_with(f"working_directory: {'a' * 5000}")
+
+
+def test_the_next_rollout_of_a_job_with_staleness_1_may_run_beside_training(job_with):
+    profile = "profile: {rollout_max: 3s, rollout_mean: 2s, training: 1s}"
+    assert job_with(profile).staleness == job_with(profile).profile.staleness == 0
+    job = job_with("staleness: 1", profile)
+    assert job.staleness == job.profile.staleness == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["staleness: 2", "staleness: unbounded", "staleness: [1]", "asynchronous: true", "async: true"]
+)
+def test_a_fully_asynchronous_job_is_refused_by_name(job_with, line):
+    with pytest.raises(SpecError) as refusal:
+        job_with(line)
+    message = str(refusal.value)
+    assert "\n" not in message and line.split(":")[0] in message
+    assert "write staleness: 1 (the next rollout may run beside training) or leave it out (synchronous)" in message
+    assert "weaverl runs no fully asynchronous job" in message
+
+
+def test_staleness_is_a_whole_number(job_with):
+    with pytest.raises(SpecError, match="whole number"):
+        job_with("staleness: 0.5")
+    with pytest.raises(SpecError, match="at least 0"):
+        job_with("staleness: -1")
+
+
+def test_a_local_job_has_no_room_for_two_phases_at_once(job_with):
+    with pytest.raises(SpecError, match="write placement: disaggregated, or leave staleness out"):
+        job_with("placement: local", "staleness: 1", "roles: {run: {command: [python, run.py]}}")

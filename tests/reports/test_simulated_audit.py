@@ -150,12 +150,12 @@ def test_a_tail_that_is_moved_at_its_very_end_is_no_holder_that_came_too_late():
 
 
 def test_a_world_without_switches_is_found(monkeypatch):
-    monkeypatch.setattr(run_module.Run, "_switch_us", lambda self, phase: 0)
+    monkeypatch.setattr(run_module.Run, "switch_us", lambda self, phase: 0)
     assert checks_of(PAIR) == {"switches"}
 
 
 def test_a_world_that_always_switches_is_found(monkeypatch):
-    monkeypatch.setattr(run_module.Run, "_switch_us", lambda self, phase: self.job.training_switch_us)
+    monkeypatch.setattr(run_module.Run, "switch_us", lambda self, phase: self.job.training_switch_us)
     assert checks_of(PAIR) == {"switches"}
 
 

@@ -26,6 +26,7 @@ from weaverl.domain.events import (
     JobSubmitted,
     PermitRequested,
     PhaseEnded,
+    PhaseMeasured,
     PhaseReport,
     ProcessExited,
     RankId,
@@ -44,7 +45,16 @@ from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import JobRecord, Parameters
 
 GIB = 2**30
-OF_RANKS = (PhaseEnded, CheckpointWritten, TailReached, TailMoved, SlotVacated, RankRegistered, ProcessExited)
+OF_RANKS = (
+    PhaseEnded,
+    PhaseMeasured,
+    CheckpointWritten,
+    TailReached,
+    TailMoved,
+    SlotVacated,
+    RankRegistered,
+    ProcessExited,
+)
 SECOND = 1_000_000
 
 
@@ -85,6 +95,8 @@ def job(
     profile = PhaseProfile(
         rollout_max_seconds=float(rollout), rollout_mean_seconds=float(rollout), training_seconds=float(training)
     )
+    staleness = more.get("staleness", 0)
+    profile = msgspec.structs.replace(profile, staleness=staleness)
     roles = (
         *([Role(name="driver", command=("python", "driver.py"))] if driver else []),
         Role(name="rollout", command=("python", "rollout.py")),
@@ -112,12 +124,24 @@ class Occupant(msgspec.Struct):
     ranks: set[int]
 
 
+class Sides(msgspec.Struct):
+    """A job a step ahead: the next rollout and training to ask for, and what is over."""
+
+    first: int
+    end: int
+    next_rollout: int = 0
+    next_training: int = 0
+    num_rolled: int = 0
+    num_synced: int = 0
+
+
 class World:
     """Carries commands out at once, one pending reaction at a time, and checks every invariant after each event.
 
     Jobs run ``iterations`` of rollout then training, after a cold start in each pool with ``loading``; with ``tails``
     their rollouts say that a quarter of the slots would do. A job with a checkpoint directory saves every iteration,
-    and its next attempt goes on after the last one that was finished.
+    and its next attempt goes on after the last one that was finished. A job a step ahead asks for its next rollout at
+    once, whether it may have it or not, and syncs after each training.
     Tests decide the order of reactions with ``deliver(index)``.
     """
 
@@ -140,6 +164,7 @@ class World:
         self.timers: list[tuple[int, str]] = []
         self.log: list[tuple[AnyEvent, list[AnyCommand]]] = []
         self.progress: dict[tuple[str, int], list[tuple[PhaseKind, PoolKind, int]]] = {}
+        self.sides: dict[tuple[str, int], Sides] = {}
         self.alive: dict[tuple[str, int, str], list[RankId]] = {}
         self.occupants: dict[Slot, Occupant] = {}
         self.open_ranks: dict[Token, set[int]] = {}
@@ -159,6 +184,8 @@ class World:
             self._carry_out(command)
         if isinstance(event, PhaseEnded):
             self._after_phase(event)
+        elif isinstance(event, PhaseMeasured):
+            self._after_sync(event)
         check_invariants(self.scheduler)
         return commands
 
@@ -220,6 +247,9 @@ class World:
                 pools = (PoolKind.ROLLOUT, PoolKind.TRAINING)
                 steps = [(PhaseKind(str(pool)), pool, i) for i in self._left(command.job) for pool in pools]
                 loads = [(PhaseKind.LOADING, pool, 0) for pool in pools if self.loading]
+                if self.scheduler.state.jobs[command.job].spec.staleness:
+                    left, steps = self._left(command.job), []
+                    self.sides[(command.job, command.attempt)] = Sides(*[left.start, left.stop] + [left.start] * 4)
                 self.progress[(command.job, command.attempt)] = loads + steps
                 self._next_phase(command.job, command.attempt)
             case GrantPermit():
@@ -256,25 +286,49 @@ class World:
     def _next_phase(self, name: str, attempt: int) -> None:
         steps = self.progress[(name, attempt)]
         if steps:
-            phase, pool, iteration = steps.pop(0)
-            self.pending.append(
-                PermitRequested(
-                    job=name,
-                    attempt=attempt,
-                    role=self._role(name, pool),
-                    phase=phase,
-                    pool=pool,
-                    iteration=iteration,
-                )
-            )
+            self._ask(name, attempt, *steps.pop(0))
+            return
+        if (sides := self.sides.get((name, attempt))) is not None and sides.num_synced < sides.end:
+            self._ask_for_sides(name, attempt, sides)
             return
         for (other, other_attempt, home), ranks in list(self.alive.items()):
             if (other, other_attempt) == (name, attempt):
                 for rank in ranks:
                     self.pending.append(ProcessExited(rank=rank, node=home, exit_code=0))
 
+    def _ask(self, name: str, attempt: int, phase: PhaseKind, pool: PoolKind, iteration: int) -> None:
+        role = self._role(name, pool)
+        self.pending.append(
+            PermitRequested(job=name, attempt=attempt, role=role, phase=phase, pool=pool, iteration=iteration)
+        )
+
+    def _ask_for_sides(self, name: str, attempt: int, sides: Sides) -> None:
+        if sides.next_rollout == sides.num_rolled < sides.end:
+            self._ask(name, attempt, PhaseKind.ROLLOUT, PoolKind.ROLLOUT, sides.next_rollout)
+            sides.next_rollout += 1
+        if sides.next_training == sides.num_synced < sides.num_rolled:
+            self._ask(name, attempt, PhaseKind.TRAINING, PoolKind.TRAINING, sides.next_training)
+            sides.next_training += 1
+
+    def _after_sync(self, event: PhaseMeasured) -> None:
+        self._next_phase(event.rank.job, event.rank.attempt)
+
+    def _side_over(self, sides: Sides, event: PhaseEnded) -> None:
+        if event.phase is PhaseKind.ROLLOUT:
+            sides.num_rolled = event.iteration + 1
+            self._next_phase(event.rank.job, event.rank.attempt)
+        else:
+            self.pending.append(
+                PhaseMeasured(
+                    rank=event.rank, phase=PhaseKind.SYNC, iteration=event.iteration, report=PhaseReport(body_us=SECOND)
+                )
+            )
+
     def _occupy(self, grant: GrantPermit) -> None:
         self.open_ranks[grant.token] = set(range(grant.ranks))
+        sides = self.sides.get((grant.job, grant.attempt))
+        if sides is not None and grant.phase is PhaseKind.ROLLOUT:
+            assert grant.iteration <= max(sides.first, sides.num_synced) + 1, "samples would be two versions old"
         self._take(grant, grant.slots, self.open_ranks[grant.token])
         if self.tails and grant.phase is PhaseKind.ROLLOUT and len(grant.slots) > 1:
             rank = RankId(grant.job, grant.attempt, grant.role, 0)
@@ -335,6 +389,8 @@ class World:
                 self.open_ranks[event.token].discard(event.rank.rank)
                 if event.vacated:
                     self._freed(event.rank, event.token)
+            case PhaseMeasured():
+                self.sides[event.rank.job, event.rank.attempt].num_synced = event.iteration + 1
             case SlotVacated():
                 self._freed(event.rank, event.token)
             case TailMoved() if event.token in self.kept:
@@ -359,7 +415,11 @@ class World:
         record = self.scheduler.state.jobs[event.rank.job]
         if not rest and record.attempt == event.rank.attempt and record.ending is None:
             self._save(event)
-            self._next_phase(event.rank.job, event.rank.attempt)
+            sides = self.sides.get((event.rank.job, event.rank.attempt))
+            if sides is not None and event.phase is not PhaseKind.LOADING:
+                self._side_over(sides, event)
+            else:
+                self._next_phase(event.rank.job, event.rank.attempt)
 
 
 def _host_bytes_on(record: JobRecord, name: str) -> int:

@@ -34,6 +34,7 @@ def rows(draw):
                 rollout_growth=draw(st.sampled_from([0.5, 1.0, 2.0])),
                 sync_gib=draw(st.sampled_from([0.0, 20.0])),
                 rollout_host_gib=draw(st.sampled_from([10.0, 500.0, 1000.0])),
+                staleness=draw(st.sampled_from([0, 0, 1])),
             )
         )
     return trace(*sorted(found, key=lambda one: one.arrival_seconds))
@@ -42,7 +43,7 @@ def rows(draw):
 @settings(max_examples=40, deadline=None)
 @given(
     rows(),
-    st.sampled_from(["weave-paper", "weave-paper", "gavel", "colocated", "solo"]),
+    st.sampled_from(["weave-paper", "weave-paper", "weave", "gavel", "colocated", "solo"]),
     st.builds(
         Costs,
         tail_migration=st.booleans(),

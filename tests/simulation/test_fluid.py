@@ -13,6 +13,7 @@ from weaverl.simulation.fluid import (
     solo_usd,
 )
 from weaverl.simulation.traces.records import Trace, TraceJob
+from weaverl.simulation.workload import drawn_work
 
 JOB = TraceJob(
     job_id="a",
@@ -93,3 +94,17 @@ def test_costs_of_a_trace_are_sums_over_its_jobs():
     for usd in (solo_usd, colocated_usd, lambda some, costs: bubble_free_usd(some, costs, True)):
         assert usd(trace(JOB, other), COSTS) == pytest.approx(usd(trace(JOB), COSTS) + usd(trace(other), COSTS))
     assert bubble_free_usd(trace(JOB, other), COSTS, False) < solo_usd(trace(JOB, other), COSTS)
+
+
+@pytest.mark.parametrize("training", [20.0, 190.0, 220.0, 400.0])
+@pytest.mark.parametrize(("cv", "growth"), [(0.0, 1.0), (0.3, 1.0), (0.3, 1.6)])
+def test_a_job_a_step_ahead_takes_the_longer_one_of_each_rollout_and_the_training_before_it(training, cv, growth):
+    of = job(staleness=1, training_seconds=training, rollout_cv=cv, rollout_growth=growth, iterations=40)
+    drawn = [
+        sum(drawn_work(msgspec.structs.replace(of, job_id=f"{seed}"), COSTS, seed).solo_us()) for seed in range(120)
+    ]
+    assert solo_job_seconds(of, COSTS) - 80 == pytest.approx(sum(drawn) / len(drawn) / 1e6, rel=0.006)
+
+
+def test_a_job_without_iterations_takes_its_cold_start():
+    assert solo_job_seconds(job(staleness=1, iterations=0), COSTS) == 80

@@ -15,8 +15,9 @@ from weaverl.domain.commands import AnyCommand, ChangeJobState
 from weaverl.domain.events import AnyEvent
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobState, PhaseProfile
-from weaverl.scheduling.forecast import forecast, least_slowdowns, spread
+from weaverl.scheduling.forecast import forecast, least_slowdowns
 from weaverl.scheduling.round_model import Durations, Member, Switches
+from weaverl.scheduling.spread import spread
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.simulate import Setup, simulate_heard
 

@@ -15,7 +15,7 @@ from weaverl.config.document import (
     read_text,
     show,
 )
-from weaverl.config.units import Rounding, format_seconds
+from weaverl.config.units import Rounding, format_seconds, parse_number
 from weaverl.config.values import (
     Section,
     choice,
@@ -36,6 +36,7 @@ JOB_KEYS = (
     "slo",
     "priority",
     "placement",
+    "staleness",
     "gpus",
     "host_memory",
     "iterations",
@@ -64,6 +65,9 @@ ROLES = {Placement.DISAGGREGATED: ("driver", "rollout", "training"), Placement.L
 OPTIONAL_ROLES = frozenset({"driver"})
 
 MAX_PROCESSES_PER_NODE = 1024
+MOST_STALENESS = 1
+_ASYNCHRONOUS_KEYS = ("asynchronous", "async")
+_WRITE_STALENESS = "write staleness: 1 (the next rollout may run beside training) or leave it out (synchronous)"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -74,8 +78,11 @@ def load_job(path: Path) -> JobSpec:
 
 def parse_job(content: str, *, file: str = "JOB.yaml", directory: Path) -> JobSpec:
     """Read the text of a job file; ``file`` is for messages, relative paths start from ``directory``."""
-    section = Section(parse_document(content, file=file), JOB_KEYS)
+    document = parse_document(content, file=file)
+    _refuse_asynchronous(document)
+    section = Section(document, JOB_KEYS)
     placement = section.optional("placement", choice(Placement, ROLES), Placement.DISAGGREGATED)
+    staleness = section.optional("staleness", lambda node: _staleness(node, placement), 0)
     gpus = section.subsection("gpus", POOL_KEYS)
     return JobSpec(
         name=section.required("name", name),
@@ -87,7 +94,7 @@ def parse_job(content: str, *, file: str = "JOB.yaml", directory: Path) -> JobSp
         training_gpus=gpus.required("training", integer(at_least=1)),
         host_memory=section.required("host_memory", _host_memory),
         iterations=section.optional("iterations", integer(at_least=1), None),
-        profile=section.optional("profile", _profile, None),
+        profile=section.optional("profile", lambda node: _profile(node, staleness), None),
         roles=section.required("roles", lambda node: _roles(node, placement)),
         working_directory=section.optional(
             "working_directory", lambda node: _working_directory(node, directory), str(directory)
@@ -99,7 +106,30 @@ def parse_job(content: str, *, file: str = "JOB.yaml", directory: Path) -> JobSp
         max_phase_seconds=section.optional("max_phase", seconds(above_zero=True), None),
         deadline_seconds=section.optional("deadline", seconds(above_zero=True), None),
         max_retries=section.optional("max_retries", integer(at_least=0, at_most=1000), 0),
+        staleness=staleness,
     )
+
+
+def _refuse_asynchronous(document: Node) -> None:
+    """Fully asynchronous jobs have other names elsewhere; none of them is a key here."""
+    entries = document.entries if isinstance(document, Mapping) else {}
+    for key in _ASYNCHRONOUS_KEYS:
+        if key in entries:
+            node = entries[key]
+            problem = f"weaverl runs no fully asynchronous job, {describe(node)}: {_WRITE_STALENESS}"
+            raise node.place.refuse(problem)
+
+
+def _staleness(node: Node, placement: Placement) -> int:
+    given = parse_number(node.text) if isinstance(node, Scalar) else None
+    if given is None or given > MOST_STALENESS:
+        problem = f"weaverl runs no fully asynchronous job, got {describe(node)}: {_WRITE_STALENESS}"
+        raise node.place.refuse(problem)
+    staleness = integer(at_least=0)(node)
+    if staleness and placement is not Placement.DISAGGREGATED:
+        problem = f"a {placement} job has both phases on the same devices, so that they cannot run side by side"
+        raise node.place.refuse(f"{problem}, got {staleness}: write placement: disaggregated, or leave staleness out")
+    return staleness
 
 
 def _host_memory(node: Node) -> HostMemory:
@@ -111,7 +141,7 @@ def _host_memory(node: Node) -> HostMemory:
     )
 
 
-def _profile(node: Node) -> PhaseProfile:
+def _profile(node: Node, staleness: int) -> PhaseProfile:
     section = Section(node, PROFILE_KEYS)
     profile = PhaseProfile(
         rollout_max_seconds=section.required("rollout_max", seconds(above_zero=True)),
@@ -122,6 +152,7 @@ def _profile(node: Node) -> PhaseProfile:
         other_seconds=section.optional("other", seconds(above_zero=False), 0.0),
         rollout_switch_seconds=section.optional("rollout_switch", seconds(above_zero=False), None),
         training_switch_seconds=section.optional("training_switch", seconds(above_zero=False), None),
+        staleness=staleness,
     )
     if profile.rollout_mean_seconds > profile.rollout_max_seconds:
         given = f"{format_seconds(profile.rollout_mean_seconds)} > {format_seconds(profile.rollout_max_seconds)}"

@@ -9,6 +9,7 @@ from weaverl.scheduling.index import index_of
 from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.moves import destination, purpose
 from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
+from weaverl.scheduling.rotation_state import permits_of
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
 
@@ -128,7 +129,7 @@ def _occupants(scheduler: Scheduler, state: ClusterState, group: str | None, nod
     lingering = [
         f"{left.grant.job} lingers"
         for left in rotation.lingering
-        if left.grant.job not in rotation.permits and any(slot.node == node for slot in left.grant.slots)
+        if not permits_of(rotation, left.grant.job) and any(slot.node == node for slot in left.grant.slots)
     ]
     return ", ".join(held + lingering)
 
@@ -166,7 +167,6 @@ def _doing(scheduler: Scheduler, record: JobRecord) -> str:
         return ""
     rotation = scheduler.rotation(record.group)
     name = record.spec.name
-    if name in rotation.permits:
-        grant = rotation.permits[name].grant
-        return f"{grant.phase} {grant.iteration}"
+    if permits := permits_of(rotation, name):
+        return ", ".join(f"{permit.grant.phase} {permit.grant.iteration}" for permit in permits)
     return ", ".join(f"waits for {one.phase} {one.iteration}" for one in rotation.waiting if one.job == name)

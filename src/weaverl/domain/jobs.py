@@ -65,6 +65,7 @@ class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     ``rollout_max_seconds`` is the rollout when some response reaches the cap: what admission plans with.
     ``rollout_p80`` is the fraction of the rollout after which its tail can be moved; 1: it has none.
     ``*_switch_seconds`` is this job's own time to be restored and saved on a shared node; None: the cluster's.
+    ``staleness`` is the job's own: it says which of the phases may run side by side.
     """
 
     rollout_max_seconds: float
@@ -76,6 +77,7 @@ class PhaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     rollout_p80: float = 1.0
     rollout_switch_seconds: float | None = None
     training_switch_seconds: float | None = None
+    staleness: int = 0
 
 
 class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +88,11 @@ class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a job file says."""
+    """Everything a job file says.
+
+    ``staleness``: how many versions old the weights may be that samples are drawn with. At 0 a job is synchronous; at
+    1 its next rollout may run beside training (one-step off-policy).
+    """
 
     name: str
     roles: tuple[Role, ...]
@@ -105,3 +111,4 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     max_phase_seconds: float | None = None
     max_retries: int = 0
+    staleness: int = 0

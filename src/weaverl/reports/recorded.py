@@ -47,6 +47,9 @@ def compare_timeline(path: Path) -> Comparison:
     attempts = {one.job: one.attempt for one in read.timeline.intervals}
     if not attempts:
         raise UsageError(f"{path} has no interval: nothing was run")
+    for job in read.header.jobs:
+        if job.staleness:
+            raise UsageError(f"job {job.name} has staleness {job.staleness}: simulate a run of synchronous jobs")
     pins = {
         job.name: Pin(pin.rollout, pin.training)
         for job in read.header.jobs

@@ -41,6 +41,7 @@ class TimelineJob(msgspec.Struct, frozen=True, kw_only=True):
     host_memory: HostMemory
     iterations: int | None = None
     pins: tuple[AttemptPin, ...] = ()
+    staleness: int = 0
 
 
 class TimelineHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
         training_gpus=spec.training_gpus,
         host_memory=spec.host_memory,
         iterations=spec.iterations,
+        staleness=spec.staleness,
         pins=tuple(
             AttemptPin(attempt=number, rollout=pin.rollout, training=pin.training)
             for number, pin in sorted(pins.items())

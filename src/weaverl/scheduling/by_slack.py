@@ -16,12 +16,11 @@ from collections.abc import Iterator, Sequence
 from weaverl.domain.commands import AnyCommand
 from weaverl.domain.events import PermitRequested
 from weaverl.scheduling import granting
-from weaverl.scheduling.passes import key_of
 from weaverl.scheduling.progress import is_late
 from weaverl.scheduling.protection import awaited, room_of, watch
 from weaverl.scheduling.rings import Member, Seat
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import LOADING, ROLLOUT
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, key_of
 from weaverl.scheduling.state import ClusterState
 
 MOST_PASSED = 4
@@ -42,11 +41,11 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
     for request in in_order(rotation, cluster):
         member = members[request.job]
         seat = member.seat(request.pool)
-        if rotation.holding & member.bit or not granting.is_ready(request, member, seat, cluster):
+        if rotation.holding & seat.bit or not granting.is_ready(request, member, seat, cluster):
             continue
         if not seat.mask & reserved:
             yield from _serve_or_wait(rotation, request, member, seat, cluster)
-        if not rotation.holding & member.bit:
+        if not rotation.holding & seat.bit:
             reserved |= seat.mask
 
 

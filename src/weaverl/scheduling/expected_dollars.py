@@ -16,9 +16,10 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobSpec, PhaseProfile
 from weaverl.domain.units import HOUR_US
-from weaverl.scheduling.forecast import forecast, spread
+from weaverl.scheduling.forecast import forecast
 from weaverl.scheduling.progress import mean_us
 from weaverl.scheduling.round_model import Member
+from weaverl.scheduling.spread import spread
 from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
 
 UNKNOWN_ITERATIONS = 300
@@ -93,7 +94,8 @@ def _stay(
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
     member, usd_per_hour = planned_member(state, spec.name, mean, pin), usd_alone(state, spec)
     if record is None:
-        left_us = (spec.iterations or UNKNOWN_ITERATIONS) * member.solo_us
+        solo_us = mean_us(profile) if spec.staleness else member.solo_us
+        left_us = (spec.iterations or UNKNOWN_ITERATIONS) * solo_us
         return Stay(member, profile, left_us, spec.slo, usd_per_hour)
     left_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
     done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now) + lost_us

@@ -5,17 +5,15 @@ are moved where members are said to have any. The same members always give the s
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, inf, log, sqrt
-from statistics import NormalDist
+from math import inf
 
 from weaverl.domain.cluster import Slot
-from weaverl.domain.jobs import PhaseProfile
-from weaverl.scheduling.play import Play, Player
-from weaverl.scheduling.round_model import MICROSECONDS, Member, held_us, lines_of
+from weaverl.scheduling.play import Play
+from weaverl.scheduling.players import Pair, Player
+from weaverl.scheduling.round_model import Member, chains_us, held_us, lines_of
 from weaverl.scheduling.tails import PUBLISHED_TAIL, TailRule
 
 ITERATIONS = 15
-QUANTILES = 13
 _STRIDES = (5, 8, 3, 11, 2, 7, 4, 10, 6, 9)
 """How far apart a member's next rollout is among its quantiles: members of a group run through theirs differently."""
 
@@ -40,26 +38,15 @@ def forecast(
         iterations: played of a member on average, and of each at least a third of that.
     """
     held, masks = held_us(members, lines_of(members)), _masks(members)
-    players = []
+    players: list[Player | Pair] = []
     for place, member in enumerate(members):
         phases = slice(2 * place, 2 * place + 2)
-        tail_from = tails.get(member.job, 1.0)
-        player = Player(member, slos[member.job], held[phases], masks[phases], tail_from)
+        given = member, slos[member.job], held[phases], masks[phases], tails.get(member.job, 1.0)
+        player = Pair(*given) if member.durations.staleness else Player(*given)
         player.mix(rollouts.get(member.job, ()), _STRIDES[place % len(_STRIDES)])
         players.append(player)
     Play(players, tail).run(iterations)
-    return {player.job: player.slowdown() for player in players}
-
-
-def spread(profile: PhaseProfile, quantiles: int = QUANTILES) -> tuple[int, ...]:
-    """Rollouts as a profile says that they are spread: lognormal, cut off at the response cap. Microseconds."""
-    mean, cap = profile.rollout_mean_seconds, profile.rollout_max_seconds
-    variance = log(1.0 + profile.rollout_cv**2)
-    if not variance:
-        return (round(mean * MICROSECONDS),)
-    normal = NormalDist(log(mean) - variance / 2, sqrt(variance))
-    middles = ((2 * place + 1) / (2 * quantiles) for place in range(quantiles))
-    return tuple(round(min(exp(normal.inv_cdf(middle)), cap) * MICROSECONDS) for middle in middles)
+    return {member.job: player.slowdown() for member, player in zip(members, players, strict=True)}
 
 
 def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dict[str, float]:
@@ -71,8 +58,7 @@ def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dic
     lines = lines_of(members)
     held = held_us(members, lines)
     solo = [member.solo_us for member in members]
-    rests = (member.durations.sync_us + member.durations.other_us for member in members)
-    least = [(held[2 * place] + held[2 * place + 1] + rest) / solo[place] for place, rest in enumerate(rests)]
+    least = [chain / one for chain, one in zip(chains_us(members, held), solo, strict=True)]
     needs = [us / (slos[members[vertex // 2].job] * solo[vertex // 2]) for vertex, us in enumerate(held)]
     for line in lines:
         load = sum(needs[vertex] for vertex in line)

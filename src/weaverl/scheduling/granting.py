@@ -7,18 +7,34 @@ from weaverl.domain.events import PermitRequested, Token
 from weaverl.scheduling import tails
 from weaverl.scheduling.rings import Member, Seat
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import Lingering
-from weaverl.scheduling.state import ClusterState
+from weaverl.scheduling.rotation_state import ROLLOUT, Lingering
+from weaverl.scheduling.state import ClusterState, JobRecord
 
 
 def is_ready(request: PermitRequested, member: Member, seat: Seat, cluster: ClusterState) -> bool:
-    """Whether all ranks of the role are registered and the agents of the slots' nodes are there."""
+    """Whether all ranks of the role are registered, the agents of the slots' nodes are there, and weights are fresh."""
+    if (
+        member.ahead
+        and request.phase is ROLLOUT
+        and not has_fresh_weights(cluster.jobs[request.job], request.iteration)
+    ):
+        return False
     if request.role not in member.ranks:
         ranks = cluster.registered_ranks(request.job, request.role)
         if ranks is None:
             return False
         member.ranks[request.role] = ranks
     return cluster.nodes_ready(seat.nodes)
+
+
+def has_fresh_weights(record: JobRecord, iteration: int) -> bool:
+    """Whether a rollout beside training would draw its samples with weights that are one version old at most.
+
+    Those are the weights that the iteration before last has ended with; an attempt begins with what is saved. A job
+    whose next rollout may run beside training is promised this by its permits, whatever it asks for.
+    """
+    needed = iteration - 1
+    return needed <= record.first_iteration or min(record.iterations_done, record.num_synced) >= needed
 
 
 def grant(
@@ -104,7 +120,7 @@ def widen(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
         if left := left_by_others(rotation, member.name, free):
             yield from vacate(left, cluster)
             free &= ~rotation.rings.mask(slot for one in left for slot in one.grant.slots)
-        grant = rotation.state.permits[member.name].grant
+        grant = rotation.state.permits[member.rollout.key].grant
         slots = rotation.rings.slots(member.seat(grant.pool), free)
         slots = tuple(slot for slot in slots if cluster.nodes_ready((slot.node,)))
         if slots:

@@ -133,7 +133,7 @@ class _Pool:
 
 def _is_regular(group: Group, members: Sequence[Placed]) -> bool:
     fits = max(len(members), len(group.rollout_nodes), len(group.training_nodes)) <= _MOST
-    return fits and not group.quantum_us and all(one.is_whole for one in members)
+    return fits and not group.quantum_us and all(one.is_whole and not one.durations.staleness for one in members)
 
 
 def _has_whole_nodes(state: ClusterState, slots: tuple[Slot, ...], pool: PoolKind) -> bool:

@@ -54,7 +54,7 @@ from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, moves, placement, presence, profiling, progress
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, RotationState
+from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, SYNC, TRAINING, RotationState
 from weaverl.scheduling.sharing import usage
 from weaverl.scheduling.state import ClusterState, JobRecord
 
@@ -68,7 +68,9 @@ class Known:
 
     def __init__(self, state: ClusterState, rotations: dict[str, RotationState]) -> None:
         self.state = state
-        self.rotations = {name: Rotation(one, self._pins(one.group)) for name, one in rotations.items()}
+        self.rotations = {
+            name: Rotation(one, self._pins(one.group), self._ahead(one.group)) for name, one in rotations.items()
+        }
         self.touched: list[Rotation] = []
         self._groups = {node: group.name for group in state.groups.values() for node in group.nodes}
         self._observers = self._events()
@@ -174,7 +176,11 @@ class Known:
     def _observe_measurement(self, event: PhaseMeasured) -> None:
         living = self._living(event.rank.job, event.rank.attempt)
         if living is not None:
-            profiling.observe(living[0], event)
+            record, rotation = living
+            profiling.observe(record, event)
+            if record.spec.staleness and event.phase is SYNC:
+                record.num_synced = max(record.num_synced, event.iteration + 1)
+                self.touched.append(rotation)
 
     def _tell(
         self,
@@ -276,13 +282,17 @@ class Known:
             return
         self._groups |= dict.fromkeys(group.nodes, group.name)
         if before is not None:
-            before.regroup(group, self._pins(group))
+            before.regroup(group, self._pins(group), self._ahead(group))
         else:
-            self.rotations[group.name] = Rotation(RotationState(group), self._pins(group))
+            self.rotations[group.name] = Rotation(RotationState(group), self._pins(group), self._ahead(group))
 
     def _pins(self, group: Group) -> dict[str, Pin]:
         pins = ((name, self.state.jobs[name].pin) for name in group.members)
         return {name: pin for name, pin in pins if pin is not None}
+
+    def _ahead(self, group: Group) -> list[str]:
+        """The members whose next rollout may run beside training."""
+        return [name for name in group.members if self.state.jobs[name].spec.staleness]
 
     def _living(self, job: str, attempt: int) -> tuple[JobRecord, Rotation] | None:
         """The record and rotation of a living attempt that is in a group: only those are listened to."""

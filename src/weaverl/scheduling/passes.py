@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.commands import GrantPermit
 from weaverl.scheduling.rings import Member
-from weaverl.scheduling.rotation_state import RotationState, is_answered
+from weaverl.scheduling.rotation_state import RotationState, is_answered, key_of
 
 
 def count(state: RotationState, members: Mapping[str, Member], holding: int, grant: GrantPermit) -> None:
@@ -16,7 +16,7 @@ def count(state: RotationState, members: Mapping[str, Member], holding: int, gra
         if one.job == grant.job and is_answered(one, grant):
             break
         other = members[one.job]
-        if one.job != grant.job and other.seat(one.pool).mask & mask and not holding & other.bit:
+        if one.job != grant.job and other.seat(one.pool).mask & mask and not holding & other.seat(one.pool).bit:
             key = key_of(one.job, one.pool)
             state.passed[key] = state.passed.get(key, 0) + 1
 
@@ -25,8 +25,3 @@ def forget(state: RotationState, job: str) -> None:
     """Fold that a job waits for nothing any more."""
     for pool in PoolKind:
         state.passed.pop(key_of(job, pool), None)
-
-
-def key_of(job: str, pool: PoolKind) -> str:
-    """The key of a job's request for slots of a pool."""
-    return f"{job}/{pool}"

@@ -8,7 +8,7 @@ from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RegroupJobs, StartRank
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
-from weaverl.domain.jobs import JobSpec, JobState, Role, master_role
+from weaverl.domain.jobs import JobSpec, JobState, Placement, Role, master_role
 from weaverl.scheduling.admission import Decision
 from weaverl.scheduling.backfilling import would_delay
 from weaverl.scheduling.index import index_of, trial_of
@@ -23,6 +23,9 @@ _UNKNOWN_LENGTH_US = 30 * 24 * 3600 * 1_000_000
 _NEVER = 1000 * _UNKNOWN_LENGTH_US
 
 
+_ONE_PHASE_AT_A_TIME = ("colocated", "gavel")
+"""Policies under which a job's phases use the same slots, or take turns on all of a group's."""
+
 _POLICIES: dict[str, Callable[[ClusterState, JobSpec], Decision]] = {
     "weave-paper": weave_paper.choose,
     "weave": weave.choose,
@@ -34,6 +37,13 @@ _POLICIES: dict[str, Callable[[ClusterState, JobSpec], Decision]] = {
 
 def impossible(state: ClusterState, spec: JobSpec) -> str:
     """Why the job could not run even on the empty cluster, or an empty string."""
+    if spec.staleness and spec.placement is not Placement.DISAGGREGATED:
+        return f"has staleness {spec.staleness}, which a {spec.placement} job cannot have: its phases share their slots"
+    if spec.staleness and state.parameters.policy in _ONE_PHASE_AT_A_TIME:
+        return (
+            f"has staleness {spec.staleness}, so that rollout and training run side by side, and policy "
+            f"{state.parameters.policy} has room for one of them at a time: choose weave, weave-paper or solo"
+        )
     catalog = index_of(state).catalog
     for pool, num_gpus, needs in _needs(state, spec):
         devices = catalog.num_devices(pool)
@@ -115,7 +125,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record.pin, record.group = command.pin, command.group.name
     record.state, record.admitted_at = JobState.STARTING, state.now
     record.verdicts, record.profiling, record.bound = command.verdicts, command.profiling, command.bound
-    record.started_at, record.checkpoints = None, {}
+    record.started_at, record.checkpoints, record.num_synced = None, {}, 0
     state.moves.pop(command.job, None)
     state.changed.jobs[command.job] = None
     for name, slowdown in command.predicted_slowdowns.items():

@@ -2,171 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from math import ceil, gcd
 
-from weaverl.scheduling.by_slack import MOST_PASSED, urgency
-from weaverl.scheduling.progress import HORIZON, late_below, room
-from weaverl.scheduling.round_model import Member
+from weaverl.scheduling.by_slack import MOST_PASSED
+from weaverl.scheduling.players import WARM_UP, Half, Pair, Player
 from weaverl.scheduling.tails import TailRule
-
-NEVER = 1 << 62
-
-WARM_UP = 2
-"""Iterations of each member that are played and not counted."""
-
-
-class Player:
-    """A member, and where it stands. Slots are bits; rollouts are run through in a circle.
-
-    A rollout has ``left_us`` to do from ``since`` on, ``tail_us`` of it as its tail, and gets to its next step when it
-    is ``due``. As in the rotation it ``holds`` slots, is promised some for ``later``, and its tail ``keeps`` some.
-    """
-
-    __slots__ = (
-        "ahead_us",
-        "counted",
-        "due",
-        "ended",
-        "granted_at",
-        "handover_us",
-        "holds",
-        "iteration",
-        "job",
-        "keeps",
-        "late_below",
-        "later",
-        "left_us",
-        "mask",
-        "masks",
-        "mean_held_us",
-        "moved",
-        "neighbours",
-        "num_passed",
-        "part_us",
-        "reserve_us",
-        "rest_us",
-        "rollouts",
-        "since",
-        "slo",
-        "solo_us",
-        "speed",
-        "stretch",
-        "tail_from",
-        "tail_us",
-        "told",
-        "training_held_us",
-        "training_us",
-        "trains",
-        "waits",
-    )
-
-    def __init__(self, member: Member, slo: float, held: Sequence[int], masks: Sequence[int], tail_from: float) -> None:
-        times = member.durations
-        self.job, self.masks, self.tail_from = member.job, masks, tail_from
-        self.stretch = member.solo_us / times.solo_us
-        self.slo = slo * self.stretch
-        self.late_below = late_below(self.slo)
-        self.handover_us, self.training_held_us = held[0] - times.rollout_us, held[1]
-        self.training_us, self.rest_us = times.training_us, times.sync_us + times.other_us
-        self.rollouts: Sequence[int] = (times.rollout_us,)
-        self.trains = self.told = self.moved = self.waits = False
-        self.iteration = self.num_passed = self.solo_us = self.part_us = self.ahead_us = 0
-        self.mask = self.holds = self.later = self.keeps = 0
-        self.since = self.due = self.left_us = self.tail_us = self.granted_at = self.mean_held_us = 0
-        self.reserve_us = 0
-        self.neighbours: list[list[Player]] = [[], []]
-        self.speed = 1.0
-        self.counted = self.ended = (0, 0)
-
-    def mix(self, rollouts: Sequence[int], stride: int) -> None:
-        """Take these rollouts, if any, each once in a circle, neighbours far apart."""
-        number = len(rollouts)
-        if number:
-            step = stride if gcd(stride, number) == 1 else 1
-            self.rollouts = [rollouts[place * step % number] for place in range(number)]
-        mean_us = sum(self.rollouts) // len(self.rollouts)
-        self.ahead_us = HORIZON * (mean_us + self.training_us + self.rest_us)
-        self.mean_held_us = mean_us + self.handover_us
-
-    @property
-    def rollout_us(self) -> int:
-        """Its present rollout alone."""
-        return self.rollouts[self.iteration % len(self.rollouts)]
-
-    def slowdown(self) -> float:
-        """Over the iterations that count."""
-        (first, before), (last, solo) = self.counted, self.ended
-        return (last - first) / ((solo - before) * self.stretch)
-
-    def urgency(self, now: int) -> tuple[int, int]:
-        """Its place among those who wait, as in a group by slack."""
-        if self.num_passed >= MOST_PASSED:
-            return 1, 0
-        return urgency(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us))
-
-    def blocked_us(self, other: "Player") -> int:
-        """How long another's phase on its slots takes."""
-        mask = self.masks[0] | self.masks[1]
-        rollout_us = other.mean_held_us if other.masks[0] & mask else 0
-        return max(rollout_us, other.training_held_us if other.masks[1] & mask else 0)
-
-    def is_late(self, now: int) -> bool:
-        """Whether others leave it its slots."""
-        left = room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us)
-        return left < self.late_below
-
-    def asks_at(self, now: int, slots: int) -> int:
-        """When it is expected to ask for slots, at the earliest; never for those that it waits for."""
-        is_running = self.holds or self.later
-        if self.waits and self.mask & slots:
-            return NEVER
-        begun = self.granted_at if is_running else now
-        if not (is_running or self.waits):
-            trains_at = now + self.mean_held_us
-            return now if self.masks[0] & slots else trains_at
-        if self.trains:
-            ends = max(begun + self.training_held_us, now) + self.rest_us
-            return ends if self.masks[0] & slots else ends + self.mean_held_us
-        ends = max(begun + self.mean_held_us, now)
-        return ends if self.masks[1] & slots else ends + self.training_held_us + self.rest_us
-
-    def start_rollout(self, now: int) -> None:
-        """Its rollout begins on what it holds, after the hand-over."""
-        self.left_us, self.since = self.rollout_us, now + self.handover_us
-        self.tail_us = round(self.left_us * (1.0 - self.tail_from))
-        self.told = self.moved = False
-        self.set_pace()
-
-    def set_pace(self) -> None:
-        """A rollout is as fast as its share of the slots."""
-        self.speed = self.holds.bit_count() / self.mask.bit_count() if self.later else 1.0
-
-    def settle(self, now: int) -> None:
-        """Book the work done so far."""
-        if now > self.since:
-            self.left_us -= round((now - self.since) * self.speed)
-            self.since = now
-
-    def next_step(self) -> int:
-        """When its tail, or its end, will be reached."""
-        ahead = self.left_us - self.tail_us
-        self.due = self.since + (ahead if self.speed == 1.0 else round(ahead / self.speed))
-        return self.due
-
-    def keep_some(self, share: float) -> None:
-        """Its tail would do with the first of its slots."""
-        bits, number = self.holds, ceil(self.mask.bit_count() * share)
-        if number < bits.bit_count():
-            for _ in range(number):
-                self.keeps |= bits & -bits
-                bits &= bits - 1
 
 
 class Play:
     """The members take turns. Those that wait do so in the order in which they asked."""
 
-    def __init__(self, players: Sequence[Player], tail: TailRule) -> None:
-        self._players, self._tail = players, tail
+    def __init__(self, members: Sequence[Player | Pair], tail: TailRule) -> None:
+        players = [side for one in members for side in ((one.rolls, one.trains) if isinstance(one, Pair) else (one,))]
+        self._players, self._num_members, self._tail = players, len(members), tail
         self._now = self._held = self._later = self._order = 0
         self._waiting: list[Player] = []
         self._queue: list[tuple[int, int, Callable[[Player], None], Player]] = []
@@ -176,11 +23,17 @@ class Play:
             player.neighbours = [
                 [other for other in others if (other.masks[0] | other.masks[1]) & mask] for mask in player.masks
             ]
-            self._at(0, self._ask, player)
+            if player.pair is None:
+                self._at(0, self._ask, player)
+            elif not player.trains:
+                self._at(0, self._ask_for_side, player)
+        for member in members:
+            if isinstance(member, Pair):
+                member.share_reserve()
 
     def run(self, iterations: int) -> None:
         """Until so many iterations have ended on average."""
-        total, least = (iterations + WARM_UP) * len(self._players), WARM_UP + max(iterations // 3, 1)
+        total, least = (iterations + WARM_UP) * self._num_members, WARM_UP + max(iterations // 3, 1)
         queue = self._queue
         while total > 0 or any(player.iteration < least for player in self._players):
             self._now, _, step, player = heappop(queue)
@@ -201,6 +54,16 @@ class Play:
         player.waits = True
         self._waiting.append(player)
 
+    def _ask_for_side(self, player: Player) -> None:
+        player.mask, player.waits = player.masks[player.trains], True
+        self._waiting.append(player)
+
+    def _side_over(self, player: Player) -> None:
+        assert isinstance(player, Half) and player.pair is not None
+        if player.pair.half_over(player, self._now):
+            self._ask_for_side(player.pair.rolls)
+            self._ask_for_side(player.pair.trains)
+
     def _step(self, player: Player) -> None:
         """A rollout has come to its tail, or to its end."""
         if player.trains or player.due != self._now:
@@ -215,15 +78,21 @@ class Play:
             player.keep_some(self._tail.keep)
 
     def _rollout_ended(self, player: Player) -> None:
-        player.part_us = player.rollout_us
         player.keeps = player.later = 0
         self._free(player, player.holds)
+        if player.pair is not None:
+            self._side_over(player)
+            return
+        player.part_us = player.rollout_us
         player.mask, player.trains = player.masks[1], True
         player.waits = True
         self._waiting.append(player)
 
     def _training_ended(self, player: Player) -> None:
         self._free(player, player.holds)
+        if player.pair is not None:
+            self._at(self._now + player.rest_us, self._side_over, player)
+            return
         player.solo_us += player.part_us + player.training_us + player.rest_us
         player.part_us = 0
         player.iteration += 1

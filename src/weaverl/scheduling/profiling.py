@@ -32,8 +32,8 @@ def learned(record: JobRecord, event: PermitRequested) -> PhaseProfile | None:
     """The profile, once the rollout after the profiled iterations is asked for."""
     if not record.profiling or event.phase is not PhaseKind.ROLLOUT:
         return None
-    first = event.iteration - PROFILE_ITERATIONS
-    window = [record.measured.get(iteration) for iteration in range(first, event.iteration)]
+    last = event.iteration - record.spec.staleness  # what may run beside this rollout is not over
+    window = [record.measured.get(iteration) for iteration in range(last - PROFILE_ITERATIONS, last)]
     whole = [one for one in window if one and one.requested_at and one.rollout_us and one.training_us]
     if len(whole) < PROFILE_ITERATIONS:
         return None
@@ -51,5 +51,6 @@ def learned(record: JobRecord, event: PermitRequested) -> PhaseProfile | None:
         rollout_cv=deviation / mean,
         training_seconds=max(one.training_us for one in whole) / 1e6,
         sync_seconds=max(one.sync_us for one in whole) / 1e6,
-        other_seconds=max(max(others), 0) / 1e6,
+        other_seconds=0.0 if record.spec.staleness else max(max(others), 0) / 1e6,
+        staleness=record.spec.staleness,
     )

@@ -3,16 +3,20 @@
 The slowdown that is promised is wall time over solo time. Wall time runs from the first rollout's request, so that
 the first start is not in it, to the end; between a failure and the next admission it stands still, and the cold start
 of a later attempt is in it. The solo time of an iteration is that of its measured phases, and the profile's for the
-sync and the rest; an iteration that was finished before an attempt ended counts once.
+sync and the rest; an iteration that was finished before an attempt ended counts once. Of a job whose next rollout runs
+beside training it is counted in ``pairs``.
 """
+
+from functools import lru_cache
 
 from weaverl.domain.cluster import PoolKind
 from weaverl.domain.events import PermitRequested, PhaseEnded
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseKind, PhaseProfile
-from weaverl.scheduling import drift
+from weaverl.scheduling import drift, pairs
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, Permit
 from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
+from weaverl.scheduling.spread import spread
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 HORIZON = 20
@@ -40,6 +44,8 @@ def stopped(record: JobRecord, now: int) -> None:
     """Fold the end of an attempt: an iteration under way has to be done again."""
     progress = record.progress
     progress.wall_us, progress.since, progress.part_us = progress.elapsed_us(now), None, 0
+    if progress.pairs is not None:
+        pairs.cut_off(progress.pairs)
 
 
 def phase_ended(state: ClusterState, record: JobRecord, permit: Permit, event: PhaseEnded) -> None:
@@ -49,12 +55,36 @@ def phase_ended(state: ClusterState, record: JobRecord, permit: Permit, event: P
         return
     solo_us = _solo_us(state, record.pin, event.phase, permit.body_us - permit.lost_us)
     drift.observe(record, event.phase, solo_us)
+    if event.phase is TRAINING:
+        progress.iterations = event.iteration + 1
+    if record.spec.staleness:
+        _half_ended(record, event, solo_us)
+        return
     progress.part_us += solo_us
     if event.phase is TRAINING:
-        profile = record.profile
-        between = 0.0 if profile is None else profile.sync_seconds + profile.other_seconds
-        progress.solo_us += progress.part_us + round(between * MICROSECONDS)
-        progress.part_us, progress.iterations = 0, event.iteration + 1
+        progress.solo_us += progress.part_us + _rest_us(record.profile)
+        progress.part_us = 0
+
+
+def _half_ended(record: JobRecord, event: PhaseEnded, solo_us: int) -> None:
+    """Fold the end of a phase of a job whose next rollout runs beside training."""
+    progress, profile = record.progress, record.profile
+    progress.pairs = progress.pairs or pairs.Pairs()
+    if event.phase is ROLLOUT:
+        progress.solo_us += pairs.rolled(progress.pairs, event.iteration, solo_us)
+    else:
+        is_last = event.iteration + 1 == record.spec.iterations
+        trained_us = solo_us + _rest_us(profile)
+        progress.solo_us += pairs.trained(progress.pairs, event.iteration, trained_us, is_last=is_last)
+    if profile is not None:
+        trained_us = round(profile.training_seconds * MICROSECONDS) + _rest_us(profile)
+        rollout_us = round(profile.rollout_mean_seconds * MICROSECONDS)
+        progress.part_us = pairs.part_us(progress.pairs, rollout_us, trained_us)
+
+
+def _rest_us(profile: PhaseProfile | None) -> int:
+    """Sync and the rest of an iteration, by the profile."""
+    return 0 if profile is None else round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
 
 
 def slack_us(record: JobRecord, now: int) -> int:
@@ -102,15 +132,27 @@ def late_below(slo: float) -> float:
 
 def _ahead_us(record: JobRecord, profile: PhaseProfile) -> int:
     """Solo time, by the profile's means, from the next iteration's start to the horizon or the end."""
-    iterations = record.spec.iterations
-    left = HORIZON if iterations is None else min(max(iterations - record.progress.iterations, 1), HORIZON)
+    iterations, done = record.spec.iterations, record.progress.iterations
+    if record.progress.pairs is not None:
+        done = record.progress.pairs.num_closed - 1
+    left = HORIZON if iterations is None else min(max(iterations - done, 1), HORIZON)
     return left * mean_us(profile)
 
 
 def mean_us(profile: PhaseProfile) -> int:
     """Mean solo time of an iteration."""
+    if profile.staleness:
+        return _mean_of_pairs_us(profile)
     seconds = profile.rollout_mean_seconds + profile.training_seconds + profile.sync_seconds + profile.other_seconds
     return round(seconds * MICROSECONDS)
+
+
+@lru_cache(maxsize=4096)
+def _mean_of_pairs_us(profile: PhaseProfile) -> int:
+    """Of a rollout beside a training: more than the longer one of both means, where rollouts are spread."""
+    trained_us = round(profile.training_seconds * MICROSECONDS) + _rest_us(profile)
+    rollouts = spread(profile)
+    return sum(max(rollout_us, trained_us) for rollout_us in rollouts) // len(rollouts)
 
 
 def _solo_us(state: ClusterState, pin: Pin | None, phase: PhaseKind, placed_us: int) -> int:

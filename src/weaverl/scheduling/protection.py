@@ -16,7 +16,7 @@ from weaverl.domain.jobs import PhaseProfile
 from weaverl.scheduling.progress import allowance, is_late
 from weaverl.scheduling.rings import Member, Seat
 from weaverl.scheduling.rotation import Rotation
-from weaverl.scheduling.rotation_state import ROLLOUT
+from weaverl.scheduling.rotation_state import ROLLOUT, permits_of
 from weaverl.scheduling.round_model import MICROSECONDS
 from weaverl.scheduling.state import ClusterState, switches_of
 
@@ -53,11 +53,10 @@ def watch(rotation: Rotation, cluster: ClusterState, late: Member) -> SetTimer |
     """The patience with a late job begins, unless it has."""
     if late.name in rotation.state.stalled:
         return None
-    permit, profile = rotation.state.permits.get(late.name), cluster.jobs[late.name].profile
-    due = cluster.now
-    if permit is not None and profile is not None:
-        at_most = max(profile.rollout_max_seconds, profile.training_seconds)
-        due = max(due, permit.since + round(at_most * MICROSECONDS))
+    profile, due = cluster.jobs[late.name].profile, cluster.now
+    if profile is not None:
+        at_most_us = round(max(profile.rollout_max_seconds, profile.training_seconds) * MICROSECONDS)
+        due = max([due, *(permit.since + at_most_us for permit in permits_of(rotation.state, late.name))])
     name = f"turn/{rotation.state.group.name}/{late.name}/{cluster.now}"
     return SetTimer(name=name, at=due + cluster.parameters.turn_patience_us)
 
@@ -96,6 +95,9 @@ def _asks_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: Po
     assert profile is not None
     rollout, training = (_held_us(cluster, profile, of) for of in (PoolKind.ROLLOUT, PoolKind.TRAINING))
     rest = round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
+    if member.ahead:
+        sides = ((PoolKind.ROLLOUT, rollout), (PoolKind.TRAINING, training + rest))
+        return max(_over_at(rotation, cluster, member, of, takes_us) for of, takes_us in sides)
     permit = rotation.state.permits.get(member.name)
     waiting = next((one for one in rotation.state.waiting if one.job == member.name), None)
     if permit is not None:
@@ -110,6 +112,15 @@ def _asks_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: Po
     if at_rollout:
         return ends if pool is PoolKind.TRAINING else ends + training + rest
     return ends + rest if pool is PoolKind.ROLLOUT else ends + rest + rollout
+
+
+def _over_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: PoolKind, takes_us: int) -> int:
+    """When one side of an iteration is expected to be over, of a job that rolls out beside its training."""
+    permit, now = rotation.state.permits.get(member.seat(pool).key), cluster.now
+    if permit is not None:
+        return max(permit.since + takes_us, now)
+    waits = any(one.job == member.name and one.pool is pool for one in rotation.state.waiting)
+    return now + takes_us if waits else now
 
 
 def _held_us(cluster: ClusterState, profile: PhaseProfile, pool: PoolKind) -> int:

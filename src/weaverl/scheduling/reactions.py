@@ -31,7 +31,7 @@ from weaverl.domain.events import (
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling import drift, lifecycle, moves, placement, profiling
 from weaverl.scheduling.known import Known
-from weaverl.scheduling.rotation_state import ROLLOUT
+from weaverl.scheduling.rotation_state import ROLLOUT, permits_of
 from weaverl.scheduling.sharing import waiting
 from weaverl.scheduling.state import JobRecord
 
@@ -48,7 +48,7 @@ def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
         return ()
     if event.job in known.state.moves:
         rotation = known.rotation_of(record)
-        is_free = rotation is not None and event.job not in rotation.state.permits
+        is_free = rotation is not None and not permits_of(rotation.state, event.job)
         return moves.at_boundary(known.state, record, event) if is_free else ()
     if record.profiling:
         profile = profiling.learned(record, event)
@@ -168,8 +168,8 @@ def _lingers_still(known: Known, token: str, job: str) -> Iterator[AnyCommand]:
 def _runs_still(known: Known, token: str, job: str) -> Iterator[AnyCommand]:
     record = known.state.jobs.get(job)
     rotation = known.rotation_of(record)
-    permit = rotation.state.permits.get(job) if rotation is not None else None
-    if record is not None and permit is not None and str(permit.grant.token) == token:
+    permits = permits_of(rotation.state, job) if rotation is not None else ()
+    if record is not None and any(str(permit.grant.token) == token for permit in permits):
         yield from lifecycle.end(record, JobState.FAILED, "ran a phase past max_phase")
 
 

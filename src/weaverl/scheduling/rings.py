@@ -4,33 +4,40 @@ Sets of slots and of jobs are bits of an int here, so that an event costs a few 
 and worked out anew when the group changes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
 from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.events import PermitRequested
 from weaverl.domain.groups import Group, Pin
-from weaverl.scheduling.rotation_state import Lane
+from weaverl.scheduling.rotation_state import Lane, key_of
 
-_ROLLOUT = PoolKind.ROLLOUT
+_ROLLOUT, _TRAINING = PoolKind.ROLLOUT, PoolKind.TRAINING
 
 
 class Seat(msgspec.Struct, eq=False, frozen=True):
-    """A member's slots in a pool: their bits, their nodes, and the lanes that they are made of."""
+    """A member's slots in a pool: their bits, their nodes, and the lanes that they are made of.
+
+    ``bit`` is that of whoever may hold one permit at a time: the member, or its phases of this pool alone if it may
+    hold one in each. The permit is kept under ``key``.
+    """
 
     slots: tuple[Slot, ...]
     mask: int
     nodes: tuple[str, ...]
     lanes: tuple[Lane, ...]
+    bit: int
+    key: str
 
 
 class Member(msgspec.Struct, eq=False):
-    """A job of the group: its own bit, its seats, and bits of slots.
+    """A job of the group: its own bits, its seats, and bits of slots.
 
-    ``holds``: those of its permit; ``later``: those that the permit is promised; ``keeps``: those that its tail keeps,
+    ``holds``: those of its permits; ``later``: those that the permit is promised; ``keeps``: those that its tail keeps,
     or would; ``lingers``: those that its state is on after a phase. ``ranks``: how many there are of each role that is
     known to be registered whole. ``blocked_us``: how long another's phase on its slots takes at most, if it was asked.
+    ``ahead``: its next rollout may run beside training, so that it may hold a permit in each pool.
     """
 
     name: str
@@ -43,6 +50,7 @@ class Member(msgspec.Struct, eq=False):
     lingers: int = 0
     ranks: dict[str, int] = {}
     blocked_us: int | None = None
+    ahead: bool = False
 
     def seat(self, pool: PoolKind) -> Seat:
         """Its slots in a pool."""
@@ -70,15 +78,23 @@ class Rings:
         self._in_quanta = False
         self._linked: dict[str, int] = {}
 
-    def regroup(self, group: Group, pins: Mapping[str, Pin]) -> None:
-        """Seat the members where they are pinned. With a quantum all slots are one lane."""
+    def regroup(self, group: Group, pins: Mapping[str, Pin], ahead: Container[str] = ()) -> None:
+        """Seat the members where they are pinned. With a quantum all slots are one lane.
+
+        Those that run ``ahead`` may hold a permit in each pool.
+        """
         self._order, self._in_quanta, self._linked = group.members, group.quantum_us > 0, {}
         self._lanes[:] = _one_lane(self._lanes, pins) if self._in_quanta else _refined(self._lanes, pins)
         masks = [self.mask(lane.slots) for lane in self._lanes]
-        self.members = {
-            name: Member(name, 1 << place, self._seat(pin.rollout, masks), self._seat(pin.training, masks))
-            for place, (name, pin) in enumerate(pins.items())
-        }
+        self.members, bit = {}, 1
+        for name, pin in pins.items():
+            bits, keys = (bit, bit), (name, name)
+            if name in ahead:
+                bits, keys = (bit, bit << 1), (key_of(name, _ROLLOUT), key_of(name, _TRAINING))
+            rollout = self._seat(pin.rollout, masks, bits[0], keys[0])
+            training = self._seat(pin.training, masks, bits[1], keys[1])
+            self.members[name] = Member(name, bits[0] | bits[1], rollout, training, ahead=name in ahead)
+            bit = bits[1] << 1
 
     def forget_times(self) -> None:
         """What members' phases take has changed."""
@@ -140,10 +156,10 @@ class Rings:
     def _bits_of(self, names: Iterable[str]) -> int:
         return sum(self.members[name].bit for name in names)
 
-    def _seat(self, slots: tuple[Slot, ...], masks: list[int]) -> Seat:
+    def _seat(self, slots: tuple[Slot, ...], masks: list[int], bit: int, key: str) -> Seat:
         mask = self.mask(slots)
         lanes = tuple(lane for lane, of_lane in zip(self._lanes, masks, strict=True) if of_lane & mask)
-        return Seat(slots, mask, tuple(dict.fromkeys(slot.node for slot in slots)), lanes)
+        return Seat(slots, mask, tuple(dict.fromkeys(slot.node for slot in slots)), lanes, bit, key)
 
     def _place(self, lane: Lane, name: str, waiting: Sequence[PermitRequested]) -> int:
         """Where a newcomer goes, so that all rings keep the group's cyclic order: after its nearest predecessor.

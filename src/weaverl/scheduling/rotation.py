@@ -4,16 +4,26 @@ Round robin as published: every slot has a ring of the jobs that use it, in the 
 of the ring may have the slot. What is due is decided in ``turns``; here is what events and commands change.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
 from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
-from weaverl.domain.events import PermitRequested, PhaseEnded, SlotVacated, TailMoved, TailReached
+from weaverl.domain.events import PermitRequested, PhaseEnded, SlotVacated, TailMoved, TailReached, Token
 from weaverl.domain.groups import Group, Pin
 from weaverl.scheduling import passes, tails
 from weaverl.scheduling.rings import Member, Rings
-from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, Lane, Lingering, Permit, RotationState, is_answered
+from weaverl.scheduling.rotation_state import (
+    LOADING,
+    ROLLOUT,
+    Lane,
+    Lingering,
+    Permit,
+    RotationState,
+    is_answered,
+    permit_keys,
+    permits_of,
+)
 
 
 class Rotation:
@@ -24,22 +34,23 @@ class Rotation:
     that are ``asking`` for one.
     """
 
-    def __init__(self, state: RotationState, pins: Mapping[str, Pin]) -> None:
+    def __init__(self, state: RotationState, pins: Mapping[str, Pin], ahead: Container[str] = ()) -> None:
         self.state = state
         self.rings = Rings(state.lanes)
         self.held = self.later = self.keeping = self.lingers = self.holding = self.asking = 0
-        self.regroup(state.group, pins)
+        self.regroup(state.group, pins, ahead)
 
-    def regroup(self, group: Group, pins: Mapping[str, Pin]) -> None:
-        """Fold the group's new shape."""
+    def regroup(self, group: Group, pins: Mapping[str, Pin], ahead: Container[str] = ()) -> None:
+        """Fold the group's new shape; members that run ``ahead`` may hold a permit in each pool."""
         self.state.group = group
-        self.rings.regroup(group, pins)
+        self.rings.regroup(group, pins, ahead)
         self._recount()
 
     def request(self, event: PermitRequested) -> None:
         """Fold a request: the job waits, and takes its place in the rings of its slots.
 
-        A job may ask for both pools at once (a driver that is a step ahead); it is granted one after the other.
+        A job may ask for both pools at once (a driver that is a step ahead); it is granted one after the other, unless
+        its next rollout may run beside training.
         """
         state, member = self.state, self.rings.members[event.job]
         _queue(state.waiting, event)
@@ -56,15 +67,15 @@ class Rotation:
         if state.group.by_slack:
             passes.count(state, self.rings.members, self.holding, grant)
         state.waiting = [one for one in state.waiting if one.job != grant.job or not is_answered(one, grant)]
-        state.permits[grant.job] = Permit(grant, list(range(grant.ranks)), since=at)
         seat = member.seat(grant.pool)
-        member.holds = seat.mask
+        state.permits[seat.key] = Permit(grant, list(range(grant.ranks)), since=at)
+        member.holds |= seat.mask
         if grant.later:
             member.later = self.rings.mask(grant.later)
             member.holds &= ~member.later
             self.later |= member.later
         self.held |= member.holds
-        self.holding |= member.bit
+        self.holding |= seat.bit
         self._count_asking()
         if state.group.quantum_us:
             state.turn_began = at if state.turn_began is None else state.turn_began
@@ -73,9 +84,9 @@ class Rotation:
 
     def phase_ended(self, event: PhaseEnded) -> Permit | None:
         """Fold one rank's end of a phase; the permit, if this was its last rank. A stale token changes nothing."""
-        permit = self.state.permits.get(event.rank.job)
+        permit = self._permit(event.rank.job, event.token)
         rank = event.rank.rank
-        if permit is None or permit.grant.token != event.token or rank not in permit.open_ranks:
+        if permit is None or rank not in permit.open_ranks:
             return None
         permit.open_ranks.remove(rank)
         permit.body_us = max(permit.body_us, event.report.body_us)
@@ -110,11 +121,12 @@ class Rotation:
 
     def tail_reached(self, event: TailReached) -> None:
         """Fold that a rollout could go on on fewer slots: a true part of those that it holds."""
-        permit = self.state.permits.get(event.rank.job)
-        if permit is None or permit.tail is not None or permit.grant.token != event.token:
+        permit = self._permit(event.rank.job, event.token)
+        if permit is None or permit.tail is not None:
             return
         member, keeps = self.rings.members[event.rank.job], self.rings.mask(event.keep)
-        if permit.grant.phase is ROLLOUT and keeps and keeps | member.holds == member.holds != keeps:
+        held = member.holds & member.rollout.mask
+        if permit.grant.phase is ROLLOUT and keeps and keeps | held == held != keeps:
             tails.reached(permit, event)
             self.later &= ~member.later
             self.keeping |= keeps
@@ -122,17 +134,17 @@ class Rotation:
 
     def moving(self, command: MoveTail, at: int) -> None:
         """Fold the demand to move a tail."""
-        tails.told(self.state.permits[command.job], at)
+        tails.told(self._rollout_of(command.job), at)
 
     def tail_moved(self, event: TailMoved) -> None:
         """Fold one rank's report that it is off the slots that its tail does not keep."""
-        permit = self.state.permits.get(event.rank.job)
-        if permit is not None and permit.grant.token == event.token:
+        permit = self._permit(event.rank.job, event.token)
+        if permit is not None:
             self._rank_moved(permit, event.rank.rank)
 
     def widened(self, command: WidenPermit, at: int) -> None:
         """Fold that a permit has got slots that it was promised."""
-        tails.widened(self.state.permits[command.job], command, at)
+        tails.widened(self._rollout_of(command.job), command, at)
         member, gained = self.rings.members[command.job], self.rings.mask(command.slots)
         self.held |= gained
         self.later &= ~gained
@@ -155,17 +167,16 @@ class Rotation:
         for left in self.state.lingering:
             if left.grant.job == job:
                 left.vacating = True
-        if job in self.state.permits:
-            tails.silenced(self.state.permits[job])
+        for permit in permits_of(self.state, job):
+            tails.silenced(permit)
         self._recount()
 
     def forget(self, job: str, node: str) -> None:
         """Fold a confirmed death: nothing of the job is left on the node's slots."""
-        if job in self.state.permits:
-            permit = self.state.permits[job]
+        for permit in permits_of(self.state, job):
             permit.grant = _without_node(permit.grant, node)
             if not permit.grant.slots:
-                del self.state.permits[job]
+                del self.state.permits[self.rings.members[job].seat(permit.grant.pool).key]
         for left in list(self.state.lingering):
             if left.grant.job == job:
                 left.grant = _without_node(left.grant, node)
@@ -175,7 +186,8 @@ class Rotation:
 
     def remove(self, job: str) -> None:
         """Fold the end of an attempt: nothing of it is left, or it is on nodes that are gone."""
-        self.state.permits.pop(job, None)
+        for key in permit_keys(job):
+            self.state.permits.pop(key, None)
         self.state.lingering = [left for left in self.state.lingering if left.grant.job != job]
         self.silence(job)
 
@@ -206,19 +218,37 @@ class Rotation:
     def _rank_moved(self, permit: Permit, rank: int) -> None:
         if tails.rank_moved(permit, rank):
             member = self.rings.members[permit.grant.job]
-            self.held &= ~member.holds | member.keeps
-            member.holds = member.keeps
+            left = member.holds & member.rollout.mask & ~member.keeps
+            self.held &= ~left
+            member.holds &= ~left
 
     def _give_back(self, permit: Permit) -> int:
         """Fold the end of a permit; the bits of the slots that it held."""
         member = self.rings.members[permit.grant.job]
-        del self.state.permits[permit.grant.job]
-        self.held &= ~member.holds
-        self.later &= ~member.later
-        self.keeping &= ~member.keeps
-        self.holding &= ~member.bit
-        held, member.holds, member.later, member.keeps = member.holds, 0, 0, 0
+        seat = member.seat(permit.grant.pool)
+        del self.state.permits[seat.key]
+        held = member.holds & seat.mask
+        self.held &= ~held
+        self.holding &= ~seat.bit
+        member.holds &= ~held
+        if permit.grant.phase is ROLLOUT:
+            self.later &= ~member.later
+            self.keeping &= ~member.keeps
+            member.later = member.keeps = 0
         return held
+
+    def _permit(self, job: str, token: Token) -> Permit | None:
+        """The permit that a job holds under a token."""
+        member = self.rings.members[job]
+        for seat in (member.rollout, member.training):
+            permit = self.state.permits.get(seat.key)
+            if permit is not None and permit.grant.token == token:
+                return permit
+        return None
+
+    def _rollout_of(self, job: str) -> Permit:
+        """The permit of a rollout that is under way."""
+        return self.state.permits[self.rings.members[job].rollout.key]
 
     def _leave_lingering(self, permit: Permit, held: int) -> None:
         """What lingered from the job's earlier phase on the same slots is the same state, now under a newer token."""
@@ -239,13 +269,16 @@ class Rotation:
     def _recount(self) -> None:
         """Work out anew what is derived from permits and requests. No slot is in two permits, so no bit is."""
         self.held = self.later = self.keeping = self.lingers = self.holding = 0
-        for name, member in self.rings.members.items():
+        for member in self.rings.members.values():
             member.holds = member.later = member.keeps = member.lingers = 0
-            permit = self.state.permits.get(name)
-            if permit is not None:
-                member.holds, member.later = self.rings.mask(permit.grant.slots), self.rings.mask(permit.grant.later)
-                member.keeps = 0 if permit.tail is None else self.rings.mask(permit.tail.keep)
-                self.holding |= member.bit
+        for permit in self.state.permits.values():
+            if permit.grant.job not in self.rings.members:
+                continue
+            member = self.rings.members[permit.grant.job]
+            member.holds |= self.rings.mask(permit.grant.slots)
+            member.later |= self.rings.mask(permit.grant.later)
+            member.keeps |= 0 if permit.tail is None else self.rings.mask(permit.tail.keep)
+            self.holding |= member.seat(permit.grant.pool).bit
             self.held |= member.holds
             self.later |= member.later
             self.keeping |= member.keeps

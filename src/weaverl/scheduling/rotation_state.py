@@ -2,13 +2,13 @@
 
 import msgspec
 
-from weaverl.domain.cluster import Slot
+from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.commands import GrantPermit
 from weaverl.domain.events import PermitRequested
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import PhaseKind
 
-LOADING, ROLLOUT, TRAINING = PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING
+LOADING, ROLLOUT, TRAINING, SYNC = PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC
 """Members of an enum, looked up once: a look-up costs ten times what a comparison does."""
 
 
@@ -63,7 +63,8 @@ class RotationState(msgspec.Struct):
     ``waiting`` is in the order in which requests are looked at: cold starts first (they happen once), then the
     longest waiting. ``stalled``: since when a front has been waited for. ``turn_began``: when a group with a time
     quantum granted its front the first phase of its turn. ``passed``: how often somebody who asked later was granted
-    slots that a job waits for in a pool, in a group by slack.
+    slots that a job waits for in a pool, in a group by slack. ``permits`` are kept by job; those of a job that may
+    hold one in each pool, by job and pool.
     """
 
     group: Group
@@ -74,6 +75,21 @@ class RotationState(msgspec.Struct):
     stalled: dict[str, int] = {}
     turn_began: int | None = None
     passed: dict[str, int] = {}
+
+
+def key_of(job: str, pool: PoolKind) -> str:
+    """The key of what a job has once in each pool."""
+    return f"{job}/{pool}"
+
+
+def permit_keys(job: str) -> tuple[str, ...]:
+    """The keys that a job's permits may be kept under."""
+    return job, *(key_of(job, pool) for pool in PoolKind)
+
+
+def permits_of(state: RotationState, job: str) -> list[Permit]:
+    """The permits that a job holds: at most one, or one in each pool if its next rollout may run beside training."""
+    return [state.permits[key] for key in permit_keys(job) if key in state.permits]
 
 
 def is_answered(request: PermitRequested, grant: GrantPermit) -> bool:

@@ -19,17 +19,37 @@ MICROSECONDS = 1_000_000
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """One iteration's phase times in microseconds; switches are not in here."""
+    """One iteration's phase times in microseconds; switches are not in here.
+
+    With ``staleness`` 1 the next rollout runs beside training, sync and the rest.
+    """
 
     rollout_us: int
     training_us: int
     sync_us: int = 0
     other_us: int = 0
+    staleness: int = 0
+
+    @property
+    def rest_us(self) -> int:
+        """What comes after the training without holding a slot."""
+        return self.sync_us + self.other_us
 
     @property
     def solo_us(self) -> int:
-        """Wall time of the iteration alone on its own warm nodes."""
-        return self.rollout_us + self.training_us + self.sync_us + self.other_us
+        """Wall time of the iteration alone on its own warm nodes, in the long run."""
+        return chain_us(self.rollout_us, self.training_us + self.rest_us, self.staleness)
+
+
+def chain_us(rollout_us: int, trained_us: int, staleness: int) -> int:
+    """An iteration's own time: one phase after the other, or a rollout beside what follows the rollout before.
+
+    ``trained_us``: training, sync and the rest. With a staleness of 1 rollout k + 1 waits for rollout k and for the end
+    of iteration k - 1, training k for the same two; so both begin at once, and the next two when the longer one is
+    over. The way through a rollout and its own training takes two such steps: (rollout + trained) / 2 is never more
+    than the greater of the two.
+    """
+    return max(rollout_us, trained_us) if staleness else rollout_us + trained_us
 
 
 def planned_durations(profile: PhaseProfile) -> Durations:
@@ -39,6 +59,7 @@ def planned_durations(profile: PhaseProfile) -> Durations:
         round(profile.training_seconds * MICROSECONDS),
         round(profile.sync_seconds * MICROSECONDS),
         round(profile.other_seconds * MICROSECONDS),
+        profile.staleness,
     )
 
 
@@ -120,25 +141,29 @@ def simulate(
         durations: phase times of a job's iteration (counted from 0); a member's switches are added on shared slots.
     """
     free: dict[Slot, int] = {}
-    ready = {member.job: 0 for member in members}
+    ready = {member.job: (0, 0) for member in members}
     shared = {slot for slot, line in _users(members).items() if len(line) > 1}
     phases: list[PlannedPhase] = []
+
+    def run(job: str, turn: int, pool: str, slots: tuple[Slot, ...], body: int, switch: int, ready_at: int) -> int:
+        start = max([ready_at, *(free.get(slot, 0) for slot in slots)])
+        end = start + body + (switch if shared.intersection(slots) else 0)
+        free.update(dict.fromkeys(slots, end))
+        phases.append(PlannedPhase(job, turn, pool, start, end))
+        return end
+
     for turn in range(max((iterations(member.job) for member in members), default=0)):
         for member in members:
             if turn >= iterations(member.job):
                 continue
             times = durations(member.job, turn)
-            at = ready[member.job]
-            for pool, slots, body, switch in (
-                ("rollout", member.pin.rollout, times.rollout_us, member.switches.rollout_us),
-                ("training", member.pin.training, times.training_us, member.switches.training_us),
-            ):
-                held = body + (switch if shared.intersection(slots) else 0)
-                start = max([at, *(free.get(slot, 0) for slot in slots)])
-                at = start + held
-                free.update(dict.fromkeys(slots, at))
-                phases.append(PlannedPhase(member.job, turn, pool, start, at))
-            ready[member.job] = at + times.sync_us + times.other_us
+            job, pin, switches = member.job, member.pin, member.switches
+            rolls_at, over = ready[job]
+            rolled = run(job, turn, "rollout", pin.rollout, times.rollout_us, switches.rollout_us, rolls_at)
+            trains_at = max(rolled, over)
+            trained = run(job, turn, "training", pin.training, times.training_us, switches.training_us, trains_at)
+            over = trained + times.rest_us
+            ready[job] = (trains_at if times.staleness else over, over)
     return phases
 
 
@@ -154,10 +179,17 @@ def cycle_us(members: Sequence[Member]) -> Fraction:
     """
     lines = lines_of(members)
     held = held_us(members, lines)
-    rests = [member.durations.sync_us + member.durations.other_us for member in members]
-    chains = (held[2 * place] + held[2 * place + 1] + rest for place, rest in enumerate(rests))
+    chains = chains_us(members, held)
     ratio = Fraction(max([0, *chains, *(sum(held[vertex] for vertex in line) for line in lines)]))
-    return greatest_ratio(_event_graph(held, rests, lines), len(held), ratio)
+    return greatest_ratio(_event_graph(members, held, lines), len(held), ratio)
+
+
+def chains_us(members: Sequence[Member], held: Sequence[int]) -> list[int]:
+    """Each member's own time for an iteration, with the switches that it pays; ``held`` as in ``held_us``."""
+    return [
+        chain_us(held[2 * place], held[2 * place + 1] + member.durations.rest_us, member.durations.staleness)
+        for place, member in enumerate(members)
+    ]
 
 
 def greatest_ratio(edges: Sequence[Edge], num_vertices: int, at_least: Fraction) -> Fraction:
@@ -172,12 +204,19 @@ def greatest_ratio(edges: Sequence[Edge], num_vertices: int, at_least: Fraction)
     return ratio
 
 
-def _event_graph(held: Sequence[int], rests: Sequence[int], lines: Iterable[Sequence[int]]) -> list[Edge]:
-    """The edges between the starts of the members' phases."""
+def _event_graph(members: Sequence[Member], held: Sequence[int], lines: Iterable[Sequence[int]]) -> list[Edge]:
+    """The edges between the starts of the members' phases.
+
+    With a staleness of 1 the end of iteration k is waited for by rollout k + 2, which rollout k + 1 comes before, and
+    by training k + 1.
+    """
     edges: list[Edge] = []
-    for place, rest in enumerate(rests):
+    for place, member in enumerate(members):
         rollout, training = 2 * place, 2 * place + 1
-        edges += [(rollout, training, held[rollout], 0), (training, rollout, held[training] + rest, 1)]
+        ahead, trained = member.durations.staleness, held[training] + member.durations.rest_us
+        edges += [(rollout, training, held[rollout], 0), (training, rollout, trained, 1 + ahead)]
+        if ahead:
+            edges += [(rollout, rollout, held[rollout], 1), (training, training, trained, 1)]
     for line in lines:
         if len(line) > 1:
             edges += [(one, after, held[one], 0) for one, after in pairwise(line)]

@@ -11,6 +11,7 @@ from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
 from weaverl.errors import UsageError
+from weaverl.scheduling.pairs import Pairs
 from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Switches, planned_durations
 from weaverl.scheduling.sharing.accounts import Shares
 
@@ -137,7 +138,8 @@ class Progress(msgspec.Struct):
 
     ``solo_us``: solo time of the ``iterations`` that are finished; ``part_us``: of the finished phases of the next one.
     ``wall_us``: time that counts for the slowdown up to ``since``; None while none passes (before the first rollout
-    is asked for, in the queue, after the end). ``lap_us``: both times when an iteration was last over.
+    is asked for, in the queue, after the end). ``lap_us``: both times when an iteration was last over. ``pairs``: of a
+    job whose next rollout runs beside training.
     """
 
     iterations: int = 0
@@ -146,6 +148,7 @@ class Progress(msgspec.Struct):
     wall_us: int = 0
     since: int | None = None
     lap_us: tuple[int, int] = (0, 0)
+    pairs: Pairs | None = None
 
     @property
     def done_us(self) -> int:
@@ -169,7 +172,8 @@ class JobRecord(msgspec.Struct):
 
     Of the present attempt: ``started_at`` is when it asked for its first rollout, ``start_us`` how long its cold start
     took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
-    ``measured_us`` is what its profile follows, ``stays_because`` why its last planned move was dropped.
+    ``num_synced`` the iterations up to the last whose weights are at the rollout side. ``measured_us`` is what its
+    profile follows, ``stays_because`` why its last planned move was dropped.
     ``queued_at``: when it came into the queue last; ``preemptions``: how often it was paused for others; ``bound``: the
     slowdown with which it meets its deadline, if less than its SLO.
     """
@@ -204,6 +208,7 @@ class JobRecord(msgspec.Struct):
     queued_at: int = 0
     preemptions: int = 0
     bound: float | None = None
+    num_synced: int = 0
 
     @property
     def slo(self) -> float:
@@ -329,6 +334,7 @@ def planned_member(state: ClusterState, name: str, profile: PhaseProfile, pin: P
         _times(solo.training_us, state.cluster.training_on_rollout if pools[1] is PoolKind.ROLLOUT else 1.0),
         0 if pools[0] is pools[1] else solo.sync_us,
         solo.other_us,
+        solo.staleness,
     )
     return Member(name, pin, placed, switches_of(state.cluster, profile), None if placed == solo else solo.solo_us)
 

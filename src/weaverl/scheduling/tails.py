@@ -114,11 +114,13 @@ def kept_of(members: Iterable[Member], seat: Seat) -> int | None:
 
 def move(rings: Rings, permits: Mapping[str, Permit], wanted: int) -> Iterator[MoveTail]:
     """Demands on the tails that are on wanted slots; one of which a rank has ended and left state can not be moved."""
-    for job, permit in permits.items():
+    for permit in permits.values():
         tail, grant = permit.tail, permit.grant
-        if tail is not None and tail.unmoved is None and not permit.dirty_ranks and rings.members[job].holds & wanted:
+        if tail is None or tail.unmoved is not None or permit.dirty_ranks:
+            continue
+        if rings.members[grant.job].holds & wanted:
             yield MoveTail(
-                job=job,
+                job=grant.job,
                 attempt=grant.attempt,
                 role=grant.role,
                 token=grant.token,

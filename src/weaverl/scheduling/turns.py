@@ -31,7 +31,7 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
         member = members[request.job]
         seat = member.seat(request.pool)
         taken = seat.mask & (rotation.held | rotation.later)
-        if (taken and not rotation.keeping) or rotation.holding & (-1 if in_quanta else member.bit):
+        if (taken and not rotation.keeping) or rotation.holding & (-1 if in_quanta else seat.bit):
             continue
         if not granting.is_ready(request, member, seat, cluster):
             continue

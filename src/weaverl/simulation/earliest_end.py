@@ -6,6 +6,11 @@ from weaverl.simulation.costs import Costs, paces
 from weaverl.simulation.workload import SimulatedJob, Work
 
 
+def chain(rollouts_us: float, trained_us: float, staleness: int) -> float:
+    """What a job cannot be shorter than: its phases one after the other, or the longer side of two that go together."""
+    return max(rollouts_us, trained_us) if staleness else rollouts_us + trained_us
+
+
 class EarliestEnd:
     """A lower bound of the moment at which the last job ends, from the jobs of a trace, added in any order.
 
@@ -27,7 +32,7 @@ class EarliestEnd:
         kept = min(job.tail_devices * stretch / job.spec.rollout_gpus, 1.0) if job.tail_from < 1.0 else 1.0
         held_us = rollout_us * (job.tail_from + (1.0 - job.tail_from) * kept)
         gpus = {PoolKind.ROLLOUT: job.spec.rollout_gpus, PoolKind.TRAINING: job.spec.training_gpus}
-        lives = [shortest_us + training_us + sum(work.sync_us)]
+        lives = [chain(shortest_us, training_us + sum(work.sync_us), work.staleness)]
         device_us = [held_us * gpus[PoolKind.ROLLOUT] + training_us * gpus[PoolKind.TRAINING]]
         for pool in PoolKind:
             pace = paces(self._costs, pool, pool)

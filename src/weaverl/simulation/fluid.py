@@ -55,8 +55,22 @@ def bubble_free_usd(trace: Trace, costs: Costs, tail: bool) -> float:
 
 def solo_job_seconds(job: TraceJob, costs: Costs) -> float:
     """Cold start and all iterations on nodes of its own."""
+    if job.staleness:
+        return for_model(costs.cold_start_seconds, job.model_billions) + _seconds_side_by_side(job, costs)
     iteration = mean_rollout_seconds(job) + job.training_seconds + sync_seconds(costs, job.sync_gib)
     return for_model(costs.cold_start_seconds, job.model_billions) + job.iterations * iteration
+
+
+def _seconds_side_by_side(job: TraceJob, costs: Costs) -> float:
+    """The first rollout, each training with its sync beside the next rollout, and the last training.
+
+    The longer one of a rollout ``min(X, cap) g`` and a training ``t`` is ``t + g (E[min(X, cap)] - E[min(X, t / g)])``.
+    """
+    trained = job.training_seconds + sync_seconds(costs, job.sync_gib)
+    mean, last = _mean_cut(job, job.rollout_max_seconds), max(job.iterations - 1, 1)
+    growth = [1.0 + (job.rollout_growth - 1.0) * place / last for place in range(job.iterations)]
+    pairs = (trained + one * max(mean - _mean_cut(job, trained / one), 0.0) for one in growth[1:])
+    return mean * growth[0] + math.fsum(pairs) + trained if growth else 0.0
 
 
 def colocated_job_seconds(job: TraceJob, costs: Costs) -> float:
@@ -78,13 +92,18 @@ def mean_rollout_seconds(job: TraceJob) -> float:
     ``E[min(X, c)] = mean Phi((ln c - mu - sigma^2) / sigma) + c (1 - Phi((ln c - mu) / sigma))``.
     """
     growth = (1.0 + job.rollout_growth) / 2 if job.iterations > 1 else 1.0
-    mean, cap = job.rollout_mean_seconds, job.rollout_max_seconds
+    return _mean_cut(job, job.rollout_max_seconds) * growth
+
+
+def _mean_cut(job: TraceJob, cap: float) -> float:
+    """Expected rollout without growth, cut off at a time."""
+    mean = job.rollout_mean_seconds
     if job.rollout_cv <= 0:
-        return min(mean, cap) * growth
+        return min(mean, cap)
     variance = math.log1p(job.rollout_cv**2)
     sigma = math.sqrt(variance)
     place = (math.log(cap / mean) + variance / 2) / sigma
-    return (mean * _normal(place - sigma) + cap * (1.0 - _normal(place))) * growth
+    return mean * _normal(place - sigma) + cap * (1.0 - _normal(place))
 
 
 def _rollout_device_seconds(job: TraceJob, costs: Costs, tail: bool) -> float:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import PhaseKind
 from weaverl.simulation.costs import Costs
-from weaverl.simulation.run import ROLLOUT, TRAINING, Run
+from weaverl.simulation.phase_run import ROLLOUT, TRAINING
+from weaverl.simulation.run import Run
 
 
 class Interference:

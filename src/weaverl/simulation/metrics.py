@@ -53,6 +53,7 @@ class _Life:
         "admitted_at",
         "arrived_at",
         "asked",
+        "first",
         "held",
         "iteration",
         "keep",
@@ -71,8 +72,9 @@ class _Life:
         self.admitted_at = self.since = -1
         self.iteration = -1
         self.walls: list[int] = []
-        self.held: list[tuple[int, int]] = []
-        self.speeds: list[tuple[int, float]] = []
+        self.first = 0
+        self.held: dict[PhaseKind, list[tuple[int, int]]] = {}
+        self.speeds: dict[PhaseKind, list[tuple[int, float]]] = {}
         self.asked: dict[PhaseKind, int] = {}
         self.pools: dict[PhaseKind, PoolKind] = {}
         self.paces: dict[PhaseKind, float] = {}
@@ -182,6 +184,7 @@ class Metrics:
                 self.first_admission = at
         else:
             life.since = at
+        life.first = -1
         pin = command.pin
         life.asked = {ROLLOUT: len(pin.rollout), TRAINING: len(pin.training)}
         life.pools = {
@@ -196,11 +199,22 @@ class Metrics:
         self.queueing.regrouped(group, self.ownership.pool, at)
 
     def _requested(self, event: PermitRequested) -> None:
-        if event.phase is ROLLOUT:
-            life = self._lives[event.job]
-            if life.since >= 0:
-                self._book_wall(life, event.at)
-            life.iteration, life.since = event.iteration, event.at
+        life = self._lives[event.job]
+        if not self._begins_iteration(life, event):
+            return
+        if life.since >= 0:
+            self._book_wall(life, event.at)
+        life.iteration, life.since = event.iteration, event.at
+
+    def _begins_iteration(self, life: _Life, event: PermitRequested) -> bool:
+        """With a request for its rollout, or where rollouts run beside training, for its training.
+
+        There the first iteration of an attempt begins with its rollout, which nothing runs beside.
+        """
+        if event.phase is ROLLOUT and (life.first < 0 or not life.spec.staleness):
+            life.first = event.iteration
+            return True
+        return bool(life.spec.staleness) and event.phase is TRAINING and event.iteration > life.first
 
     def _book_wall(self, life: _Life, at: int) -> None:
         """Time since the iteration began; the cold start after a fault counts with the iteration that was cut off."""
@@ -211,31 +225,34 @@ class Metrics:
 
     def _granted(self, command: GrantPermit, at: int) -> None:
         life, devices = self._lives[command.job], len(command.slots)
-        life.held, life.keep = [(at, devices)], 0
-        life.speeds = [(at, devices / life.asked[command.phase])]
+        life.held[command.phase] = [(at, devices)]
+        life.speeds[command.phase] = [(at, devices / life.asked[command.phase])]
+        if command.phase is ROLLOUT:
+            life.keep = 0
 
     def _widened(self, command: WidenPermit, at: int) -> None:
         life = self._lives[command.job]
-        devices = life.held[-1][1] + len(command.slots)
-        life.held.append((at, devices))
+        held = life.held[ROLLOUT]
+        devices = held[-1][1] + len(command.slots)
+        held.append((at, devices))
         if not life.keep:
-            life.speeds.append((at, devices / life.asked[ROLLOUT]))
+            life.speeds[ROLLOUT].append((at, devices / life.asked[ROLLOUT]))
 
     def _told_to_move(self, command: MoveTail, at: int) -> None:
         life = self._lives[command.job]
         life.keep = len(command.keep)
-        life.speeds.append((at, 0.0))
+        life.speeds[ROLLOUT].append((at, 0.0))
 
     def _tail_moved(self, event: TailMoved) -> None:
         life = self._lives[event.rank.job]
-        life.held.append((event.at, life.keep))
-        life.speeds.append((event.at, self._tail_speed))
+        life.held[ROLLOUT].append((event.at, life.keep))
+        life.speeds[ROLLOUT].append((event.at, self._tail_speed))
 
     def _phase_ended(self, event: PhaseEnded) -> None:
         life = self._lives[event.rank.job]
         phase, began = event.phase, event.at - event.report.body_us
-        self.busy_us[life.pools[phase]] += integral(life.held, began, event.at)
-        self.work_us[phase] += integral(life.speeds, began, event.at)
+        self.busy_us[life.pools[phase]] += integral(life.held[phase], began, event.at)
+        self.work_us[phase] += integral(life.speeds[phase], began, event.at)
         work = self._runs[life.spec.name].work
         alone_us = (work.rollout_us if phase is ROLLOUT else work.training_us)[event.iteration]
         self.alone_us[phase] += alone_us * life.paces[phase]

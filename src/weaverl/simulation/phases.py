@@ -9,6 +9,7 @@ from weaverl.domain.events import (
     CheckpointWritten,
     PermitRequested,
     PhaseEnded,
+    PhaseMeasured,
     PhaseReport,
     SlotVacated,
     TailMoved,
@@ -19,7 +20,8 @@ from weaverl.domain.jobs import PhaseKind
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.engine import Engine
 from weaverl.simulation.link import Link
-from weaverl.simulation.run import NOT_DUE, ROLLOUT, TRAINING, Run
+from weaverl.simulation.phase_run import NOT_DUE, ROLLOUT, TRAINING, PhaseRun
+from weaverl.simulation.run import Run
 from weaverl.simulation.timeline import Recorder
 
 POOLS = {ROLLOUT: PoolKind.ROLLOUT, TRAINING: PoolKind.TRAINING}
@@ -50,35 +52,37 @@ class Phases:
         self._stretch = costs.tail_stretch
 
     def begin(self, run: Run) -> None:
-        """Go on with the next iteration, with a checkpoint for a job that is to move; with none left it is done."""
+        """A job is loaded: it goes on with the next iteration, with a checkpoint if it is to move."""
+        run.num_rolled = run.num_over = run.iteration
         if run.iteration == run.work.num_iterations:
             self._finished(run)
         else:
             if run.moving:
                 self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=run.iteration - 1))
-            self._request(run, ROLLOUT)
+            self._request(run.rollout, run.iteration)
 
     def granted(self, run: Run, command: GrantPermit) -> None:
         """Carry out a grant."""
-        run.enter(command, self._engine.now, self._interference(run, command.phase))
-        self._plan(run)
+        phase = run.phase(command.phase)
+        phase.enter(command, self._engine.now, self._interference(run, command.phase))
+        self._plan(phase)
 
     def move_tail(self, run: Run, command: MoveTail) -> None:
         """Carry out the move of a tail: its other slots are clean once it is over."""
-        moved_at = run.move_tail(self._engine.now, self._move_us, self._stretch)
+        moved_at = run.rollout.move_tail(self._engine.now, self._move_us, self._stretch)
         self._engine.at(moved_at, self._tail_moved, (run, command))
-        self._plan(run)
+        self._plan(run.rollout)
 
     def widened(self, run: Run, command: WidenPermit) -> None:
         """Carry out the arrival of slots that were missing."""
-        now = self._engine.now
+        now, phase = self._engine.now, run.rollout
         if self._recorder is not None:
-            self._recorder.held(run, now)
-        run.widen(command.slots, now)
-        self._plan(run)
-        if run.tail_late and run.speed == 1.0:
-            run.tail_late = False
-            self._engine.at(now, self._announce_late, (run, run.token))
+            self._recorder.held(phase, now)
+        phase.widen(command.slots, now)
+        self._plan(phase)
+        if phase.tail_late and phase.speed == 1.0:
+            phase.tail_late = False
+            self._engine.at(now, self._announce_late, (run, phase.token))
 
     def vacate(self, run: Run, command: VacateSlot) -> None:
         """Carry out the demand to save lingering state: at once, as the hand-over is paid by the one who restores.
@@ -89,86 +93,103 @@ class Phases:
         saved_at = self._engine.now + run.late_saves.get(command.token, 0)
         self._engine.at(saved_at, self._vacated, (run, phase, command.token))
 
-    def _request(self, run: Run, phase: PhaseKind) -> None:
-        run.requested_at = self._engine.now
+    def _request(self, phase: PhaseRun, iteration: int) -> None:
+        run = phase.run
+        phase.requested_at, phase.iteration = self._engine.now, iteration
         self._send(
             PermitRequested(
                 at=self._engine.now,
                 job=run.name,
                 attempt=run.attempt,
                 role=run.rank.role,
-                phase=phase,
-                pool=POOLS[phase],
-                iteration=run.iteration,
+                phase=phase.kind,
+                pool=POOLS[phase.kind],
+                iteration=iteration,
             )
         )
 
-    def _plan(self, run: Run) -> None:
-        self._engine.at(run.next_step(), self._step, run)
+    def _plan(self, phase: PhaseRun) -> None:
+        self._engine.at(phase.next_step(), self._step, phase)
 
-    def _step(self, run: Run) -> None:
+    def _step(self, phase: PhaseRun) -> None:
         now = self._engine.now
-        if run.due != now:
+        if phase.due != now:
             return
-        run.remaining, run.since = run.tail_left, now
-        if run.tail_left:
-            self._tail_reached(run)
+        phase.remaining, phase.since = phase.tail_left, now
+        if phase.tail_left:
+            self._tail_reached(phase)
         else:
-            self._end(run)
+            self._end(phase)
 
-    def _tail_reached(self, run: Run) -> None:
-        run.tail_left = 0.0
-        self._plan(run)
-        if run.speed == 1.0:
-            self._announce(run)
+    def _tail_reached(self, phase: PhaseRun) -> None:
+        phase.tail_left = 0.0
+        self._plan(phase)
+        if phase.speed == 1.0:
+            self._announce(phase)
         else:
-            run.tail_late = True
+            phase.tail_late = True
 
-    def _announce(self, run: Run) -> None:
-        keep = run.held[: run.job.tail_devices]
-        self._send(TailReached(at=self._engine.now, rank=run.rank, token=run.token, iteration=run.iteration, keep=keep))
+    def _announce(self, phase: PhaseRun) -> None:
+        rank, keep = phase.run.rank, phase.held[: phase.run.job.tail_devices]
+        self._send(TailReached(at=self._engine.now, rank=rank, token=phase.token, iteration=phase.iteration, keep=keep))
 
     def _announce_late(self, late: tuple[Run, Token]) -> None:
         run, token = late
-        if run.due != NOT_DUE and run.token == token:
-            self._announce(run)
+        if run.rollout.due != NOT_DUE and run.rollout.token == token:
+            self._announce(run.rollout)
 
     def _tail_moved(self, moved: tuple[Run, MoveTail]) -> None:
         run, command = moved
-        if run.alive and run.due != NOT_DUE and run.token == command.token:
+        phase = run.rollout
+        if run.alive and phase.due != NOT_DUE and phase.token == command.token:
             if self._recorder is not None:
-                self._recorder.held(run, self._engine.now)
-            run.held = command.keep
+                self._recorder.held(phase, self._engine.now)
+            phase.held = command.keep
             self._send(TailMoved(at=self._engine.now, rank=run.rank, token=command.token))
 
-    def _end(self, run: Run) -> None:
-        now = self._engine.now
-        vacated = run.vacate
+    def _end(self, phase: PhaseRun) -> None:
+        now, run = self._engine.now, phase.run
+        vacated = phase.vacate
         if self._recorder is not None:
-            self._recorder.ended(run, now)
-        run.leave()
+            self._recorder.ended(phase, now)
+        phase.leave()
         self._send(
             PhaseEnded(
                 at=now,
                 rank=run.rank,
-                token=run.token,
-                phase=run.phase,
-                iteration=run.iteration,
+                token=phase.token,
+                phase=phase.kind,
+                iteration=phase.iteration,
                 vacated=vacated,
-                report=PhaseReport(body_us=now - run.started, restore_us=run.restore_us),
+                report=PhaseReport(body_us=now - phase.started, restore_us=phase.restore_us),
             )
         )
-        if run.phase is TRAINING:
+        if phase.kind is TRAINING:
             self._trained(run)
+        elif run.job.spec.staleness:
+            run.num_rolled += 1
+            self._go_on(run)
         elif run.work.between_us is None:
-            self._request(run, TRAINING)
+            self._request(run.training, run.iteration)
         else:
             self._engine.at(now + run.work.between_us[run.iteration], self._ask_to_train, (run, run.attempt))
+
+    def _go_on(self, run: Run) -> None:
+        """A rollout, or an iteration, of a job that rolls out beside its training is over: both go on together.
+
+        The next rollout needs the one before and the weights of the iteration before that, the training the same two.
+        """
+        if run.num_rolled != run.num_over + 1:
+            return
+        if run.num_rolled < run.work.num_iterations:
+            self._request(run.rollout, run.num_rolled)
+        if run.alive:
+            self._request(run.training, run.num_over)
 
     def _ask_to_train(self, turn: tuple[Run, int]) -> None:
         run, attempt = turn
         if run.alive and run.attempt == attempt:
-            self._request(run, TRAINING)
+            self._request(run.training, run.iteration)
 
     def _trained(self, run: Run) -> None:
         iteration = run.iteration
@@ -184,6 +205,13 @@ class Phases:
         run.syncing_since = NOT_DUE
         if self._recorder is not None:
             self._recorder.synced(run, iteration, began, self._engine.now)
+        if run.job.spec.staleness:
+            report = PhaseReport(body_us=self._engine.now - began)
+            self._send(
+                PhaseMeasured(
+                    at=self._engine.now, rank=run.rank, phase=PhaseKind.SYNC, iteration=iteration, report=report
+                )
+            )
         other_us = run.work.other_us[iteration]
         if other_us:
             self._engine.at(self._engine.now + other_us, self._next, (run, attempt))
@@ -192,7 +220,12 @@ class Phases:
 
     def _next(self, turn: tuple[Run, int]) -> None:
         run, attempt = turn
-        if run.alive and run.attempt == attempt:
+        if not (run.alive and run.attempt == attempt):
+            return
+        if run.job.spec.staleness and run.iteration < run.work.num_iterations:
+            run.num_over = run.iteration
+            self._go_on(run)
+        else:
             self.begin(run)
 
     def _vacated(self, left: tuple[Run, PhaseKind, Token]) -> None:

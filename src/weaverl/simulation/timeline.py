@@ -12,7 +12,8 @@ from weaverl.domain.cluster import Slot
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, PhaseKind
 from weaverl.domain.timeline import Interval, NodeSpan
-from weaverl.simulation.run import NOT_DUE, ROLLOUT, Run
+from weaverl.simulation.phase_run import NOT_DUE, PhaseRun
+from weaverl.simulation.run import Run
 
 PHASES = (PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC)
 CODES = {phase: code for code, phase in enumerate(PHASES)}
@@ -81,23 +82,21 @@ class Recorder:
         solo = run.work.sync_us[iteration]
         self._row(run, CODES[PhaseKind.SYNC], iteration, (began, began, began, now), solo)
 
-    def ended(self, run: Run, now: int) -> None:
-        """The run's phase is over: its parts belong to the timeline. One that is cut off by a fault never does."""
-        self.held(run, now)
-        for part in run.parts:
+    def ended(self, phase: PhaseRun, now: int) -> None:
+        """A phase is over: its parts belong to the timeline. One that is cut off by a fault never does."""
+        self.held(phase, now)
+        for part in phase.parts:
             self.rows.extend(part)
 
-    def held(self, run: Run, now: int) -> None:
-        """The slots that the run's phase had are other ones from now on: that part of it is done."""
-        work = run.work.rollout_us if run.phase is ROLLOUT else run.work.training_us
-        began, part = run.part_since, len(run.parts)
-        requested = run.requested_at if part == 0 else began
-        times = (requested, began, min(max(run.started, began), now), now)
-        token = (run.token.epoch << EPOCH_BITS) + run.token.counter
-        where = self._slots_number(run.held)
-        solo = work[run.iteration]
-        run.parts.append(self._numbers_of(run, CODES[run.phase], run.iteration, part, where, times, solo, token))
-        run.part_since = now
+    def held(self, phase: PhaseRun, now: int) -> None:
+        """The slots that a phase had are other ones from now on: that part of it is done."""
+        run, began, part = phase.run, phase.part_since, len(phase.parts)
+        requested = phase.requested_at if part == 0 else began
+        times = (requested, began, min(max(phase.started, began), now), now)
+        token = (phase.token.epoch << EPOCH_BITS) + phase.token.counter
+        where, solo = self._slots_number(phase.held), phase.alone_us
+        phase.parts.append(self._numbers_of(run, CODES[phase.kind], phase.iteration, part, where, times, solo, token))
+        phase.part_since = now
 
     def intervals(self) -> Iterator[Interval]:
         """All rows as intervals of a timeline."""

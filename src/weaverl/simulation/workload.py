@@ -81,6 +81,7 @@ class Work(msgspec.Struct, frozen=True):
     held_us: dict[PhaseKind, list[int]] | None = None
     late_save_us: dict[PhaseKind, list[int]] | None = None
     start: Start | None = None
+    staleness: int = 0
 
     @property
     def num_iterations(self) -> int:
@@ -88,8 +89,16 @@ class Work(msgspec.Struct, frozen=True):
         return len(self.rollout_us)
 
     def solo_us(self) -> list[int]:
-        """Solo time of each iteration."""
-        return [sum(one) for one in zip(self.rollout_us, self.training_us, self.sync_us, self.other_us, strict=True)]
+        """Solo time of each iteration; with a staleness of 1 from the begin of its training to that of the next one.
+
+        The first one begins with its rollout, which nothing runs beside.
+        """
+        if not self.staleness:
+            phases = zip(self.rollout_us, self.training_us, self.sync_us, self.other_us, strict=True)
+            return [sum(one) for one in phases]
+        trained = [sum(one) for one in zip(self.training_us, self.sync_us, self.other_us, strict=True)]
+        pairs = [max(one) for one in zip([*self.rollout_us[1:], 0], trained, strict=True)]
+        return [self.rollout_us[0] + pairs[0], *pairs[1:]]
 
 
 WorkOf = Callable[[SimulatedJob], Work]
@@ -110,6 +119,7 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         rollout_p80=job.rollout_p80 if has_tail else 1.0,
         rollout_switch_seconds=rollout_switch,
         training_switch_seconds=training_switch,
+        staleness=job.staleness,
     )
     spec = JobSpec(
         name=job.job_id,
@@ -127,6 +137,7 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         deadline_seconds=job.deadline_seconds,
         checkpoint_directory=CHECKPOINTS,
         max_retries=MOST_RETRIES if costs.node_mtbf_hours or costs.job_mtbf_hours else 0,
+        staleness=job.staleness,
     )
     return SimulatedJob(
         spec=spec,
@@ -158,6 +169,7 @@ def drawn_work(job: TraceJob, costs: Costs, seed: int | None) -> Work:
         [_us(job.training_seconds)] * job.iterations,
         [sync_us] * job.iterations,
         [0] * job.iterations,
+        staleness=job.staleness,
     )
 
 

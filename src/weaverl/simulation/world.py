@@ -52,8 +52,9 @@ from weaverl.simulation.failures import Faults
 from weaverl.simulation.interference import Interference
 from weaverl.simulation.link import PrivateLink, SharedLink
 from weaverl.simulation.loading import Loading
+from weaverl.simulation.phase_run import NOT_DUE
 from weaverl.simulation.phases import Phases
-from weaverl.simulation.run import NOT_DUE, Run
+from weaverl.simulation.run import Run
 from weaverl.simulation.timeline import Recorder
 from weaverl.simulation.workload import SimulatedJob, WorkOf
 

@@ -11,7 +11,7 @@ from shared_data import TRACES, shared_file
 from weaverl.errors import TraceError, UsageError
 from weaverl.simulation.traces.read import read_trace
 from weaverl.simulation.traces.records import TraceJob
-from weaverl.simulation.traces.schema import COLUMNS, write_jobs
+from weaverl.simulation.traces.schema import write_jobs
 
 
 def refused(path: Path, text: str | bytes) -> str:
@@ -60,9 +60,25 @@ def test_rows_are_sorted_by_arrival_and_ties_keep_their_order(path: Path):
 
 
 def test_columns_may_come_in_any_order_and_growth_may_be_absent(path: Path):
-    names = [name for name in reversed(COLUMNS) if name != "rollout_growth"]
+    names = [name for name in reversed(GOOD) if name != "rollout_growth"]
     trace = read_trace(written(path, ",".join(names) + "\n" + ",".join(GOOD[name] for name in names)))
     assert trace.jobs[0].rollout_growth == 1.0 and trace.jobs[0].iterations == 100
+
+
+def test_staleness_may_be_absent_and_is_written_only_where_a_job_has_any(tmp_path: Path, path: Path):
+    names = [*GOOD, "staleness"]
+    text = ",".join(names) + "\n" + f"{row()},1\n{row(job_id='j1')},0\n"
+    trace = read_trace(written(path, text))
+    assert [job.staleness for job in trace.jobs] == [1, 0]
+    write_jobs(trace.jobs, tmp_path / "again.csv")
+    assert read_trace(tmp_path / "again.csv").jobs == trace.jobs
+    write_jobs(trace.jobs[1:], tmp_path / "synchronous.csv")
+    assert "staleness" not in (tmp_path / "synchronous.csv").read_text()
+
+
+def test_a_fully_asynchronous_job_is_refused_with_its_line(path: Path):
+    message = refused(path, ",".join([*GOOD, "staleness"]) + "\n" + row() + ",2\n")
+    assert "line 2" in message and "2 is fully asynchronous, which is not simulated: 0 or 1" in message
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])

@@ -4,8 +4,6 @@ import io
 import tarfile
 from pathlib import Path
 
-from weaverl.simulation.traces.schema import COLUMNS
-
 GOOD = {
     "job_id": "j0",
     "tenant": "t0",
@@ -34,7 +32,7 @@ def row(**changes: str) -> str:
 
 
 def table(*rows: str, end: str = "\n") -> str:
-    return end.join([",".join(COLUMNS), *rows, ""])
+    return end.join([",".join(GOOD), *rows, ""])
 
 
 def written(path: Path, text: str | bytes) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weaverl.reports.audit import sharing
+from weaverl.reports.audit.ahead import boundaries, jobs_ahead, solo_by_iteration
 from weaverl.reports.audit.lives import Life, has_faults
 from weaverl.reports.audit.spreads import spread
 from weaverl.reports.audit.table import LOADING, SYNC, TRAINING, AuditFinding, Column, Record, Table, runs_of
@@ -45,6 +46,7 @@ class Books:
         self._solo = np.zeros((len(table.jobs), SYNC + 1))
         np.add.at(self._solo, (jobs, phases), table["solo_us"][self._draws])
         self._number = {name: number for number, name in enumerate(table.jobs)}
+        self._ahead = jobs_ahead(table)
 
     def figures(self, usd: float, slowdowns: Mapping[str, float]) -> dict[str, float]:
         """All of them, by their names in the JSON of the run; ``usd`` and ``slowdowns`` as found elsewhere."""
@@ -104,15 +106,26 @@ class Books:
 
     def _worst_window(self, name: str) -> float:
         """The largest slowdown of 20 iterations in a row."""
-        draws = self._draws[self._table["job"][self._draws] == self._number[name]]
-        walls, num = self.walls(name), self._rows[name]["iterations"]
-        solo = np.bincount(self._table["iteration"][draws], weights=self._table["solo_us"][draws], minlength=num)
+        walls, solo = self.walls(name), self._solo_by_iteration(name)
+        num = self._rows[name]["iterations"]
         size = min(WINDOW, num)
         over, under = (np.convolve(times, np.ones(size), "valid") for times in (walls, solo))
         return float((over / under).max())
 
+    def _solo_by_iteration(self, name: str) -> Column:
+        draws = self._draws[self._table["job"][self._draws] == self._number[name]]
+        num = self._rows[name]["iterations"]
+        if self._ahead[self._number[name]]:
+            return solo_by_iteration(self._table, draws, num)
+        return np.bincount(self._table["iteration"][draws], weights=self._table["solo_us"][draws], minlength=num)
+
+    def _solo_us(self, name: str) -> float:
+        number = self._number[name]
+        times = self._solo_by_iteration(name) if self._ahead[number] else self._solo[number]
+        return float(times.sum())
+
     def walls(self, name: str) -> Column:
-        """Time of each iteration from its first request to the next one's.
+        """Time of each iteration from its first request to the next one's; its training's, where rollouts run beside.
 
         An attempt's cold start, but for the first one's, counts with the iteration that the one before it ended in.
         """
@@ -126,14 +139,20 @@ class Books:
                 walls[current] += life.end - begin
                 continue
             walls[current] += life.loaded_at - begin
-            whole = (table["phase"][life.rows] == SYNC) & (table["iteration"][life.rows] < life.last_iteration)
-            syncs = np.sort(table["ended_at"][life.rows[whole]])
-            edges = np.concatenate(([life.loaded_at], syncs, [life.end]))
+            edges = np.concatenate(([life.loaded_at], self._boundaries(life), [life.end]))
             walls[trained : trained + len(edges) - 1] += np.diff(edges)
             current = trained + len(edges) - 2
             done = table["iteration"][life.rows[table["phase"][life.rows] == TRAINING]]
             trained = max(trained, int(done.max(initial=-1)) + 1)
         return walls[:-1]
+
+    def _boundaries(self, life: Life) -> Column:
+        """When one iteration of an attempt ended and the next began."""
+        table = self._table
+        if self._ahead[life.job]:
+            return boundaries(table, life.rows, life.last_iteration)
+        whole = (table["phase"][life.rows] == SYNC) & (table["iteration"][life.rows] < life.last_iteration)
+        return np.sort(table["ended_at"][life.rows[whole]])
 
     def _tenants(self, slowdowns: Mapping[str, float]) -> dict[str, float]:
         """Jobs, promises and speed of each tenant; dollars too, but only where nothing fails.
@@ -145,7 +164,7 @@ class Books:
             by_tenant[self._rows[name]["tenant"]].append(name)
         figures, speeds = {}, []
         for tenant, names in by_tenant.items():
-            solo = sum(self._solo[self._number[name]].sum() for name in names)
+            solo = sum(self._solo_us(name) for name in names)
             wall = sum(self.walls(name).sum() + sharing.in_queue(self._rows, self._lives[name]) for name in names)
             met = sum(slowdowns[name] <= self._rows[name]["slo"] * (1 + 1e-9) for name in names)
             speed = solo / wall if wall else 1.0
@@ -181,11 +200,11 @@ class Books:
         return paid
 
     def _usd_alone(self, name: str) -> float:
-        _, rollout, training, sync = self._solo[self._number[name]]
+        _, rollout, training, _ = self._solo[self._number[name]]
         row = self._rows[name]
         usd = rollout * row["rollout_gpus"] * self._price("rollout")
         usd += training * row["training_gpus"] * self._price("training")
-        return float(usd / (rollout + training + sync))
+        return float(usd / self._solo_us(name))
 
 
 def _split(steps: list[tuple[int, str, float]]) -> Iterable[tuple[str, float]]:

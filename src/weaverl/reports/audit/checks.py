@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from weaverl.reports.audit import ahead
 from weaverl.reports.audit.table import (
     NO_TOKEN,
     PHASES,
@@ -37,8 +38,14 @@ def clock(table: Table) -> Iterator[AuditFinding]:
 
 
 def job_order(table: Table) -> Iterator[AuditFinding]:
-    """A job's phases come one after the other; the next rollout is not even granted before its weights are there."""
+    """A job's phases come one after the other; the next rollout is not even granted before its weights are there.
+
+    Where rollouts run beside training the order is another: see ``ahead``.
+    """
+    yield from ahead.order(table)
+    is_ahead = ahead.jobs_ahead(table)
     rows = np.flatnonzero(table["phase"] >= ROLLOUT)
+    rows = rows[~is_ahead[table["job"][rows]]]
     keys = ("started_at", "phase", "iteration", "attempt", "job")
     rows = rows[np.lexsort([table[key][rows] for key in keys])]
     before, after = rows[:-1], rows[1:]

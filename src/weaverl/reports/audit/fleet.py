@@ -67,7 +67,8 @@ def _least(row: Record, phases: Mapping[str, float], parameters: Mapping[str, An
     devices = ceil(row["rollout_gpus"] * parameters["tail_devices"])
     shortest = phases["rollout"] * (head + (1 - head) * min(stretch, 1.0))
     held = phases["rollout"] * (head + (1 - head) * min(devices * stretch / row["rollout_gpus"], 1.0))
-    lives = [shortest + phases["training"] + phases["sync"]]
+    both = (shortest, phases["training"] + phases["sync"])
+    lives = [max(both) if row.get("staleness", 0) else sum(both)]
     works = [held * row["rollout_gpus"] + phases["training"] * row["training_gpus"]]
     for pool in POOLS:
         slower = {other: parameters[SLOWER_ELSEWHERE[pool]] if other != pool else 1.0 for other in POOLS}

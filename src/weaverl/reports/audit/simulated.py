@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weaverl.reports.audit.ahead import jobs_ahead, solo_by_iteration
 from weaverl.reports.audit.bodies import bodies_of, interference, work
 from weaverl.reports.audit.books import HOUR_US, Books, last_draws
 from weaverl.reports.audit.checks import attempts, findings, peak
@@ -142,6 +143,9 @@ def _slowdowns(table: Table) -> dict[str, float]:
 def _solo(table: Table) -> dict[str, int]:
     last = last_draws(table)
     sums = np.bincount(table["job"][last], weights=table["solo_us"][last], minlength=len(table.jobs))
+    for number in np.flatnonzero(jobs_ahead(table)):
+        draws = last[table["job"][last] == number]
+        sums[number] = solo_by_iteration(table, draws, int(table["iteration"][draws].max(initial=-1)) + 1).sum()
     return {name: round(total) for name, total in zip(table.jobs, sums, strict=True)}
 
 

@@ -56,7 +56,7 @@ def arrival_of(state: ClusterState, spec: JobSpec) -> Arrival | None:
     catalog = index_of(state).catalog
     devices = [catalog.devices_a_node(pool) for pool in PoolKind]
     asked = (spec.rollout_gpus, spec.training_gpus)
-    if spec.placement is not Placement.DISAGGREGATED or spec.profile is None or None in devices:
+    if spec.placement is not Placement.DISAGGREGATED or spec.profile is None or None in devices or spec.staleness:
         return None
     nodes = [divmod(num_gpus, size) for num_gpus, size in zip(asked, devices, strict=True) if size]
     if any(rest for _, rest in nodes):

@@ -165,6 +165,8 @@ def _pools(cluster: Cluster) -> _Pools:
 def _party(cluster: Cluster, pools: _Pools, job: JobSpec) -> Party:
     if job.profile is None:
         raise UsageError(f"job {job.name} has no profile: give one, or leave it out of the optimum")
+    if job.staleness:
+        raise UsageError(f"job {job.name} has staleness {job.staleness}: the optimum is searched for synchronous jobs")
     asked = (job.rollout_gpus, job.training_gpus)
     whole = [divmod(gpus, nodes[0].num_devices) for gpus, nodes in zip(asked, pools.nodes, strict=True)]
     if any(rest for _, rest in whole):

@@ -146,6 +146,7 @@ def _job(
         rollout_growth=round(fitted.growth, _DECIMALS),
         priority=spec.priority,
         deadline_seconds=spec.deadline_seconds,
+        staleness=spec.staleness,
     )
 
 

@@ -9,8 +9,9 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
     ``rollout_max_seconds`` is the rollout when some response reaches the cap; true rollouts are lognormal with
     ``rollout_mean_seconds`` and ``rollout_cv``, capped at ``rollout_max_seconds`` times the growth so far.
     ``rollout_p80`` is the fraction of a rollout's time by which 80 % of its responses have ended. The mean grows
-    linearly over the job's iterations from 1 to ``rollout_growth``. ``sync_gib`` is one copy of the bf16 weights.
-    The deadline counts from the arrival.
+    linearly over the job's iterations from 1 to ``rollout_growth``. ``sync_gib`` is one copy of the bf16 weights. With
+    a ``staleness`` of 1 the next rollout may run beside training. The
+    deadline counts from the arrival.
     """
 
     job_id: str
@@ -34,6 +35,7 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
     rollout_growth: float = 1.0
     priority: int = 0
     deadline_seconds: float | None = None
+    staleness: int = 0
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,17 +34,17 @@ COLUMNS = (
     "rollout_growth",
 )
 _GROWTH = "rollout_growth"
-_PRIORITY, _DEADLINE = "priority", "deadline_s"
+_PRIORITY, _DEADLINE, _STALENESS = "priority", "deadline_s", "staleness"
 """Columns that are written only if a job has them."""
-_ALL_COLUMNS = (*COLUMNS, _PRIORITY, _DEADLINE)
+_ALL_COLUMNS = (*COLUMNS, _PRIORITY, _DEADLINE, _STALENESS)
 _MOST_PRIORITY = 1_000_000
 
 
 def read_jobs(lines: Iterable[str], source: str) -> list[TraceJob]:
     """The jobs of a file in our schema, sorted stably by arrival.
 
-    Columns may come in any order; ``rollout_growth`` (1), ``priority`` (0) and ``deadline_s`` (none, as in an empty
-    cell) may be absent. All or nothing.
+    Columns may come in any order; ``rollout_growth`` (1), ``priority`` (0), ``deadline_s`` (none, as in an empty
+    cell) and ``staleness`` (0) may be absent. All or nothing.
 
     Raises:
         TraceError: a missing, unknown or repeated column, a cell that is out of range, an id that is there twice.
@@ -85,6 +85,8 @@ def write_rows(jobs: Iterable[TraceJob], stream: TextIO) -> None:
         unused.add(_PRIORITY)
     if all(job.deadline_seconds is None for job in rows):
         unused.add(_DEADLINE)
+    if not any(job.staleness for job in rows):
+        unused.add(_STALENESS)
     kept = [place for place, name in enumerate(_ALL_COLUMNS) if name not in unused]
     writer.writerow([_ALL_COLUMNS[place] for place in kept])
     writer.writerows(_cells(job, kept) for job in rows)
@@ -124,6 +126,7 @@ def _job(row: Row) -> TraceJob:
         rollout_growth=row.number(_GROWTH, above=0) if _GROWTH in row.cells else 1.0,
         priority=row.integer(_PRIORITY, at_least=-_MOST_PRIORITY) if _PRIORITY in row.cells else 0,
         deadline_seconds=row.number(_DEADLINE, above=0) if row.cells.get(_DEADLINE) else None,
+        staleness=row.integer(_STALENESS, at_least=0) if _STALENESS in row.cells else 0,
     )
     if job.rollout_mean_seconds > job.rollout_max_seconds:
         raise row.fault(
@@ -131,4 +134,8 @@ def _job(row: Row) -> TraceJob:
         )
     if job.rollout_p80 > 1:
         raise row.fault("rollout_p80", f"{job.rollout_p80:g} must be a fraction of the rollout: over 0, at most 1")
+    if job.staleness > 1:
+        raise row.fault(
+            _STALENESS, f"{job.staleness} is fully asynchronous, which is not simulated: 0 or 1 (a step off-policy)"
+        )
     return job

@@ -1,0 +1,244 @@
+"""Members of a group that is played out, and where each stands: what it holds, what it asks for, and how late it is."""
+
+from collections.abc import Sequence
+from math import ceil, gcd
+
+from weaverl.scheduling.by_slack import MOST_PASSED, urgency
+from weaverl.scheduling.progress import HORIZON, late_below, room
+from weaverl.scheduling.round_model import Member
+
+NEVER = 1 << 62
+
+WARM_UP = 2
+"""Iterations of each member that are played and not counted."""
+
+
+class Player:
+    """A member, and where it stands. Slots are bits; rollouts are run through in a circle.
+
+    A rollout has ``left_us`` to do from ``since`` on, ``tail_us`` of it as its tail, and gets to its next step when it
+    is ``due``. As in the rotation it ``holds`` slots, is promised some for ``later``, and its tail ``keeps`` some.
+    """
+
+    __slots__ = (
+        "ahead_us",
+        "counted",
+        "due",
+        "ended",
+        "granted_at",
+        "handover_us",
+        "holds",
+        "iteration",
+        "job",
+        "keeps",
+        "late_below",
+        "later",
+        "left_us",
+        "mask",
+        "masks",
+        "mean_held_us",
+        "moved",
+        "neighbours",
+        "num_passed",
+        "pair",
+        "part_us",
+        "reserve_us",
+        "rest_us",
+        "rollouts",
+        "since",
+        "slo",
+        "solo_us",
+        "speed",
+        "stretch",
+        "tail_from",
+        "tail_us",
+        "told",
+        "training_held_us",
+        "training_us",
+        "trains",
+        "waits",
+    )
+
+    def __init__(self, member: Member, slo: float, held: Sequence[int], masks: Sequence[int], tail_from: float) -> None:
+        times = member.durations
+        self.job, self.masks, self.tail_from = member.job, masks, tail_from
+        self.stretch = member.solo_us / times.solo_us
+        self.slo = slo * self.stretch
+        self.late_below = late_below(self.slo)
+        self.handover_us, self.training_held_us = held[0] - times.rollout_us, held[1]
+        self.training_us, self.rest_us = times.training_us, times.rest_us
+        self.rollouts: Sequence[int] = (times.rollout_us,)
+        self.trains = self.told = self.moved = self.waits = False
+        self.iteration = self.num_passed = self.solo_us = self.part_us = self.ahead_us = 0
+        self.mask = self.holds = self.later = self.keeps = 0
+        self.since = self.due = self.left_us = self.tail_us = self.granted_at = self.mean_held_us = 0
+        self.reserve_us = 0
+        self.neighbours: list[list[Player]] = [[], []]
+        self.pair: Pair | None = None
+        self.speed = 1.0
+        self.counted = self.ended = (0, 0)
+
+    def mix(self, rollouts: Sequence[int], stride: int) -> None:
+        """Take these rollouts, if any, each once in a circle, neighbours far apart."""
+        number = len(rollouts)
+        if number:
+            step = stride if gcd(stride, number) == 1 else 1
+            self.rollouts = [rollouts[place * step % number] for place in range(number)]
+        mean_us = sum(self.rollouts) // len(self.rollouts)
+        self.ahead_us = HORIZON * (mean_us + self.training_us + self.rest_us)
+        self.mean_held_us = mean_us + self.handover_us
+
+    @property
+    def rollout_us(self) -> int:
+        """Its present rollout alone."""
+        return self.rollouts[self.iteration % len(self.rollouts)]
+
+    def slowdown(self) -> float:
+        """Over the iterations that count."""
+        (first, before), (last, solo) = self.counted, self.ended
+        return (last - first) / ((solo - before) * self.stretch)
+
+    def urgency(self, now: int) -> tuple[int, int]:
+        """Its place among those who wait, as in a group by slack."""
+        if self.num_passed >= MOST_PASSED:
+            return 1, 0
+        return urgency(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us))
+
+    def blocked_us(self, other: "Player") -> int:
+        """How long another's phase on its slots takes."""
+        mask = self.masks[0] | self.masks[1]
+        rollout_us = other.mean_held_us if other.masks[0] & mask else 0
+        return max(rollout_us, other.training_held_us if other.masks[1] & mask else 0)
+
+    def is_late(self, now: int) -> bool:
+        """Whether others leave it its slots."""
+        left = room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us)
+        return left < self.late_below
+
+    def asks_at(self, now: int, slots: int) -> int:
+        """When it is expected to ask for slots, at the earliest; never for those that it waits for."""
+        is_running = self.holds or self.later
+        if self.waits and self.mask & slots:
+            return NEVER
+        begun = self.granted_at if is_running else now
+        if not (is_running or self.waits):
+            trains_at = now + self.mean_held_us
+            return now if self.masks[0] & slots else trains_at
+        if self.trains:
+            ends = max(begun + self.training_held_us, now) + self.rest_us
+            return ends if self.masks[0] & slots else ends + self.mean_held_us
+        ends = max(begun + self.mean_held_us, now)
+        return ends if self.masks[1] & slots else ends + self.training_held_us + self.rest_us
+
+    def start_rollout(self, now: int) -> None:
+        """Its rollout begins on what it holds, after the hand-over."""
+        self.left_us, self.since = self.rollout_us, now + self.handover_us
+        self.tail_us = round(self.left_us * (1.0 - self.tail_from))
+        self.told = self.moved = False
+        self.set_pace()
+
+    def set_pace(self) -> None:
+        """A rollout is as fast as its share of the slots."""
+        self.speed = self.holds.bit_count() / self.mask.bit_count() if self.later else 1.0
+
+    def settle(self, now: int) -> None:
+        """Book the work done so far."""
+        if now > self.since:
+            self.left_us -= round((now - self.since) * self.speed)
+            self.since = now
+
+    def next_step(self) -> int:
+        """When its tail, or its end, will be reached."""
+        ahead = self.left_us - self.tail_us
+        self.due = self.since + (ahead if self.speed == 1.0 else round(ahead / self.speed))
+        return self.due
+
+    def keep_some(self, share: float) -> None:
+        """Its tail would do with the first of its slots."""
+        bits, number = self.holds, ceil(self.mask.bit_count() * share)
+        if number < bits.bit_count():
+            for _ in range(number):
+                self.keeps |= bits & -bits
+                bits &= bits - 1
+
+
+class Half(Player):
+    """One of the two sides of a member whose next rollout runs beside training: it only rolls out, or only trains.
+
+    Both sides begin an iteration together and the next one when the later of them ``is_over`` (the training with its
+    sync and the rest): see ``round_model.chain_us``. The side that trains keeps the member's accounts.
+    """
+
+    __slots__ = ("is_over",)
+
+    def __init__(
+        self, member: Member, slo: float, held: Sequence[int], masks: Sequence[int], tail_from: float, *, trains: bool
+    ) -> None:
+        super().__init__(member, slo, held, masks, tail_from)
+        self.trains = self.is_over = trains
+
+    def mix(self, rollouts: Sequence[int], stride: int) -> None:
+        """Take these rollouts, as any player does; what is ahead is the longer side of each."""
+        super().mix(rollouts, stride)
+        trained_us = self.training_us + self.rest_us
+        self.ahead_us = HORIZON * (sum(max(one, trained_us) for one in self.rollouts) // len(self.rollouts))
+
+    def asks_at(self, now: int, slots: int) -> int:
+        """When the next iteration's phases are expected to ask, at the earliest; never for what it waits for."""
+        if self.waits and self.mask & slots:
+            return NEVER
+        assert self.pair is not None
+        return max(self.pair.rolls.over_at(now), self.pair.trains.over_at(now))
+
+    def over_at(self, now: int) -> int:
+        """When this side of the iteration is expected to be over."""
+        if self.is_over:
+            return now
+        held_us, rest_us = (self.training_held_us, self.rest_us) if self.trains else (self.mean_held_us, 0)
+        return max((now if self.waits else self.granted_at) + held_us + rest_us, now)
+
+
+class Pair:
+    """A member whose next rollout runs beside training, as its two sides."""
+
+    def __init__(self, member: Member, slo: float, held: Sequence[int], masks: Sequence[int], tail_from: float) -> None:
+        self.rolls = Half(member, slo, held, (masks[0], 0), tail_from, trains=False)
+        self.trains = Half(member, slo, held, (0, masks[1]), tail_from, trains=True)
+        self.rolls.pair = self.trains.pair = self
+        self._num_closed = 0
+
+    def mix(self, rollouts: Sequence[int], stride: int) -> None:
+        """Take these rollouts."""
+        self.rolls.mix(rollouts, stride)
+        self.trains.mix(rollouts, stride)
+
+    def slowdown(self) -> float:
+        """Over the iterations that count."""
+        return self.trains.slowdown()
+
+    def share_reserve(self) -> None:
+        """Both sides keep the same in hand."""
+        self.rolls.reserve_us = self.trains.reserve_us = max(self.rolls.reserve_us, self.trains.reserve_us)
+
+    def half_over(self, half: Half, now: int) -> bool:
+        """Book that a side is over; whether the other was, so that the next iteration begins.
+
+        The first rollout has no training beside it.
+        """
+        half.is_over = True
+        rolls, trains = self.rolls, self.trains
+        trained_us = trains.training_us + trains.rest_us if self._num_closed else 0
+        if not (rolls.is_over and trains.is_over):
+            mean_us = trained_us if half is rolls else rolls.mean_held_us
+            rolls.part_us = trains.part_us = max((rolls.rollout_us if half is rolls else trained_us) - mean_us, 0)
+            return False
+        rolls.solo_us = trains.solo_us = trains.solo_us + max(rolls.rollout_us, trained_us)
+        rolls.part_us = trains.part_us = 0
+        rolls.is_over = trains.is_over = False
+        rolls.iteration += 1
+        trains.iteration = self._num_closed
+        self._num_closed += 1
+        trains.ended = (now, trains.solo_us)
+        if trains.iteration == WARM_UP:
+            trains.counted = trains.ended
+        return True
