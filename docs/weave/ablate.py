@@ -20,7 +20,7 @@ import msgspec
 from weaverl.domain.cluster import Node, PoolKind
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
-from weaverl.scheduling import drift, expected_dollars, placement, play, progress, replanning
+from weaverl.scheduling import drift, expected_dollars, placement, players, progress, replanning
 from weaverl.scheduling.admission import Candidate, Decision, predicted_slowdowns
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies import weave
@@ -59,7 +59,7 @@ def _in_lockstep() -> None:
 
 def _nobody_is_late() -> None:
     """No slots are kept free, and nobody goes first because little is left to lose."""
-    for module in (play, progress):
+    for module in (players, progress):
         _replace(module, "late_below", lambda slo: float("-inf"))
 
 

@@ -131,7 +131,7 @@ mixed = st.lists(
 @given(mixed, st.booleans())
 def test_the_forecast_of_any_group_comes_near_what_it_comes_to(times: Times, tail_migration: bool):
     found, played = drawn(times, tail_migration=tail_migration)
-    assert found == pytest.approx(played, rel=0.2)
+    assert found == pytest.approx(played, rel=0.15)
 
 
 @settings(max_examples=20, deadline=None)

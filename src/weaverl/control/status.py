@@ -8,8 +8,8 @@ from weaverl.domain.jobs import JobState
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.lifecycle import nodes_of
 from weaverl.scheduling.moves import destination, purpose
-from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
 from weaverl.scheduling.rotation_state import permits_of
+from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, JobRecord, NodeRecord
 
