@@ -134,7 +134,7 @@ def _no_reserve() -> None:
 
 def _no_following() -> None:
     """Profiles stay what the job file says."""
-    _replace(drift, "_STRAYS", float("inf"))
+    _replace(drift, "followed", lambda record, error: None)
 
 
 def _nothing() -> None:
