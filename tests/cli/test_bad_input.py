@@ -138,6 +138,8 @@ BAD_OPTIONS = {
     "an unknown objective": ("simulate TRACE --policy weave --objective speed", "choose dollars or throughput"),
     "an objective of another policy": ("simulate TRACE --objective throughput", "the policy is weave-paper"),
     "an objective nobody has": ("compare TRACE --policies solo,gavel --objective throughput", "the policy is solo"),
+    "jobs on one pool for dollars": ("simulate TRACE --policy weave --colocate", "the objective is dollars"),
+    "jobs on one pool, compared for dollars": ("compare TRACE --policies weave --colocate", "the objective is dollars"),
     "no objective": ("compare TRACE --objective ,", "--objective is empty"),
     "no fleet": ("simulate TRACE --fleet 0", "--fleet is 0: give a share"),
     "a fleet that is no number": ("compare TRACE --fleet nan", "--fleet is nan: give a share"),

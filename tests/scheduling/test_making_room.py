@@ -4,7 +4,7 @@ from time import sleep
 
 import msgspec
 import pytest
-from builders import SECOND, World, check_invariants, cluster, job
+from builders import SECOND, World, check_invariants, cluster, job, node
 from hypothesis import given, settings
 from test_lifecycle import image
 from test_moves import AT_ONCE, NODES, THREE, commands, plan, play_with_plans, steps
@@ -14,11 +14,14 @@ from weaverl.control.planner import Planner
 from weaverl.domain.commands import DropMove, PlanMove, QueueJob
 from weaverl.domain.events import JobCancelled
 from weaverl.domain.facts import SCHEMA, Fact
-from weaverl.domain.groups import Move
+from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
+from weaverl.errors import UsageError
+from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.backfilling import PATIENCE_US, expected_wait_us
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.moves import destination, purpose
+from weaverl.scheduling.replanning import candidate_of, remaining_spec, without_record
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 
@@ -168,6 +171,67 @@ def test_a_wide_job_is_passed_for_a_while_only():
     world.submit(job("late", 1000, 5000, slo=1.0, iterations=3))
     assert world.state("late") is JobState.QUEUED
     assert world.scheduler.state.jobs["late"].verdicts[-1].refused
+
+
+ON_ONE_POOL = msgspec.structs.replace(FLEET, colocates=True)
+
+
+def synced(name: str, **more: object) -> JobSpec:
+    """A job that is faster without its sync."""
+    spec = heavy(name, **more)
+    return msgspec.structs.replace(spec, profile=msgspec.structs.replace(spec.profile, sync_seconds=30.0))
+
+
+def test_a_job_with_a_long_sync_has_training_gpus_to_itself():
+    world = fleet(parameters=ON_ONE_POOL)
+    world.submit(synced("a"))
+    admitted = world.admitted("a")
+    assert admitted.verdicts[-1].kind == "colocate on training GPUs"
+    assert (admitted.group.rollout_nodes, admitted.group.training_nodes) == ((), ("t0",))
+    assert admitted.predicted_slowdowns["a"] == pytest.approx((25 * 1.1 + 20) / 75)
+    world.submit(heavy("b"))
+    assert world.admitted("b").verdicts[-1].kind == "isolate"
+    world.submit(heavy("c"))
+    assert world.admitted("c").group.name == world.admitted("b").group.name
+    refused = {verdict.refused for verdict in world.admitted("c").verdicts}
+    assert "has a job with all its phases on one pool's GPUs" in refused
+    world.register_all()
+    world.run()
+    assert {record.state for record in world.scheduler.state.jobs.values()} == {JobState.FINISHED}
+
+
+def test_a_running_job_moves_to_training_gpus_alone_when_they_are_free():
+    world = fleet(node("r0"), node("t0"), parameters=ON_ONE_POOL)
+    world.submit(heavy("a"))
+    world.submit(synced("b", iterations=8))
+    world.register_all()
+    running(world, "a", "b")
+    world.send(JobCancelled(job="a"))
+    while world.state("a") is JobState.STOPPING:
+        world.deliver()
+    running(world, "b")
+    state = world.scheduler.state
+    record = state.jobs["b"]
+    slots = record.pin.training
+    proposed = propose(state)
+    assert proposed is not None
+    (move,) = proposed.moves
+    assert (move.job, move.group, move.pin) == ("b", "", Pin(slots, slots))
+    assert move.saving_usd > 0.0
+    candidate = candidate_of(without_record(state, record), remaining_spec(record), move)
+    assert isinstance(candidate, Candidate)
+    assert (candidate.group.rollout_nodes, candidate.group.training_nodes) == ((), ("t0",))
+    assert candidate.group.by_slack
+    assert candidate_of(state, remaining_spec(record), move) == "node t0 is not to be had any more"
+    plan(world, move)
+    world.run()
+    assert (world.state("b"), state.jobs["b"].moves) == (JobState.FINISHED, 1)
+    assert world.admitted("b").pin == Pin(slots, slots)
+
+
+def test_only_throughput_has_jobs_on_one_pool():
+    with pytest.raises(UsageError, match="the objective is dollars"):
+        Parameters(policy="weave", colocates=True)
 
 
 @pytest.mark.parametrize(("objective", "thinks"), [("throughput", True), ("dollars", False)])

@@ -15,6 +15,8 @@ def shown(default: object) -> str:
     """As the page writes it."""
     if default is None or isinstance(default, str):
         return "`None`" if default is None else f'`"{default}"`'
+    if isinstance(default, bool):
+        return f"`{default}`"
     return f"{default:,}"
 
 

@@ -1,6 +1,7 @@
 """Objective `throughput` in the simulated world: fleets of any kind, audited; promises; and less waiting."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,9 +56,10 @@ def busy_fleet(number: int = 8) -> Trace:
         node_mtbf_hours=st.sampled_from([None, None, 10.0]),
     ),
     st.integers(0, 5),
+    st.booleans(),
 )
-def test_on_any_fleet_every_job_ends_and_the_auditor_finds_nothing(jobs, costs, seed):
-    outcome = audited(jobs, msgspec.structs.replace(FLEET, costs=costs, seed=seed))
+def test_on_any_fleet_every_job_ends_and_the_auditor_finds_nothing(jobs, costs, seed, colocates):
+    outcome = audited(jobs, msgspec.structs.replace(FLEET, costs=costs, seed=seed, colocates=colocates))
     assert outcome.unfinished == {}
     assert outcome.jobs_finished + sum(outcome.refused.values()) == len(jobs.jobs)
 
@@ -83,6 +85,15 @@ def test_others_make_room_so_that_less_is_waited():
     assert still.wait_hours.max > 8.0
     assert moved.wait_hours.max < 0.25
     assert moved.mean_completion_hours < still.mean_completion_hours
+
+
+def test_a_long_sync_is_saved_on_training_gpus_alone():
+    """Of 300 + 200 + 185 s the sync is saved; rollouts take 1.1 times as long, and both states are switched."""
+    jobs = trace(row("a", iterations=20, rollout=300.0, training=200.0, sync_gib=375.0))
+    apart, together = (audited(jobs, msgspec.structs.replace(FLEET, colocates=one)) for one in (False, True))
+    assert apart.slowdown.max == 1.0
+    assert together.slowdown.max == pytest.approx((330.0 + 200.0 + 0.9 + 4.1) / (500.0 + 185.2), abs=0.003)
+    assert (together.peak_gpus.rollout, together.peak_gpus.training) == (0, 8)
 
 
 def test_equal_runs_are_equal():

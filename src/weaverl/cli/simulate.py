@@ -11,6 +11,7 @@ import typer
 from weaverl.cli.fleet import check_share, on_fleet
 from weaverl.cli.outputs import check_writable, emit
 from weaverl.cli.simulate_checks import (
+    NamedRun,
     check_names,
     check_policy,
     complain_of_different_work,
@@ -55,6 +56,12 @@ Fleet = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Limit each pool to this share of solo's peak nodes there, rounded up."),
 ]
+Colocate = Annotated[
+    bool,
+    typer.Option(
+        "--colocate", help="For throughput a job may have all phases on training GPUs, as no job of a live cluster can."
+    ),
+]
 OBJECTIVE_HELP = "Of policy weave: dollars, where nodes come and go, or throughput of a fixed fleet."
 Settings = Annotated[
     list[str] | None,
@@ -85,6 +92,7 @@ def simulate(
     trace: TraceName = None,
     policy: Annotated[str, typer.Option(help=POLICIES_HELP)] = "weave-paper",
     objective: Annotated[str, typer.Option(metavar="dollars|throughput", help=OBJECTIVE_HELP)] = "dollars",
+    colocate: Colocate = False,
     seed: Seed = 0,
     no_random: NoRandom = False,
     drift: Drift = None,
@@ -120,12 +128,13 @@ def simulate(
         again(from_timeline, as_json)
         return
     assert trace is not None
-    check_policy(policy, objective)
+    check_policy(policy, objective, colocate)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     shared = None if sharing is None else load_sharing(sharing)
     setup = Setup(
         policy=policy,
         objective=objective,
+        colocates=colocate,
         seed=None if no_random else seed,
         costs=costs,
         timings=not no_timings,
@@ -160,6 +169,7 @@ def compare(
         str,
         typer.Option(metavar="dollars|throughput", help=f"{OBJECTIVE_HELP} Both, with a comma: weave under each."),
     ] = "dollars",
+    colocate: Colocate = False,
     seed: Seed = 0,
     no_random: NoRandom = False,
     drift: Drift = None,
@@ -183,20 +193,20 @@ def compare(
 
     check_writable(as_json)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
-    named = named_runs(policies, objective)
+    named = named_runs(policies, objective, colocate)
     shared = None if sharing is None else load_sharing(sharing)
     setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings, sharing=shared)
     check_share(fleet, setup)
     loaded = [load_trace(name, drift) for name in traces]
     check_names(loaded)
     outcomes = [
-        run_audited(trace, msgspec.structs.replace(placed, policy=policy, objective=aim), audit)
+        run_audited(trace, msgspec.structs.replace(placed, **one._asdict()), audit)
         for trace in loaded
         for placed in [on_fleet(trace, setup, fleet)]
-        for policy, aim in dict.fromkeys((*named, *((name, "dollars") for name in BASELINES)))
+        for one in dict.fromkeys((*named, *map(NamedRun, BASELINES)))
     ]
-    policy_names = {policy for policy, _ in named}
-    results = [one for one in outcomes if one.policy in policy_names]
+    names = {one.policy for one in named}
+    results = [one for one in outcomes if one.policy in names]
     ratios = [ratios_of(one, outcomes) for one in results]
     figures = {"results": results, "ratios": ratios}
     complain_of_different_work(outcomes)

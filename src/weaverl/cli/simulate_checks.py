@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -22,7 +22,15 @@ def complain_of_different_work(outcomes: Sequence["Outcome"]) -> None:
             print(f"weaverl: {trace}: {done}: no ratios with it, dollars of different work", file=sys.stderr)
 
 
-def named_runs(policies: str, objectives: str) -> list[tuple[str, str]]:
+class NamedRun(NamedTuple):
+    """What one of the compared runs is of, by the names of ``Setup``."""
+
+    policy: str
+    objective: str = "dollars"
+    colocates: bool = False
+
+
+def named_runs(policies: str, objectives: str, colocates: bool = False) -> list[NamedRun]:
     """Each policy with its objective, in the order in which they are named; policy weave once with each objective."""
     names, aims = ([one.strip() for one in given.split(",") if one.strip()] for given in (policies, objectives))
     for option, found, such in (("policies", names, "weave-paper"), ("objective", aims, "throughput")):
@@ -31,13 +39,19 @@ def named_runs(policies: str, objectives: str) -> list[tuple[str, str]]:
     if "weave" not in names:
         for aim in aims:
             check_policy(names[0], aim)
-    pairs = [(name, aim) for name in names for aim in (aims if name == "weave" else ["dollars"])]
-    for name, aim in pairs:
-        check_policy(name, aim)
-    return pairs
+    if "throughput" not in aims:
+        check_policy("weave", aims[0], colocates)
+    runs = [
+        NamedRun(name, aim, colocates and aim == "throughput")
+        for name in names
+        for aim in (aims if name == "weave" else ["dollars"])
+    ]
+    for run in runs:
+        check_policy(*run)
+    return runs
 
 
-def check_policy(name: str, objective: str = "dollars") -> None:
+def check_policy(name: str, objective: str = "dollars", colocates: bool = False) -> None:
     """Refuse a policy that cannot be simulated, or not for this objective, before anything is run."""
     from weaverl.scheduling.policies.optimal import MOST_JOBS
     from weaverl.scheduling.state import Parameters
@@ -45,7 +59,7 @@ def check_policy(name: str, objective: str = "dollars") -> None:
     if name == "optimal":
         what = f"regroups running jobs freely, for snapshots of up to {MOST_JOBS} jobs"
         raise UsageError(f"policy optimal {what}, so no trace runs under it: `weaverl reproduce` compares with it")
-    Parameters(policy=name, objective=objective)
+    Parameters(policy=name, objective=objective, colocates=colocates)
 
 
 def check_names(traces: Sequence["Trace"]) -> None:

@@ -56,9 +56,18 @@ def stay_of_newcomer(state: ClusterState, spec: JobSpec, pin: Pin, start_us: int
 def slowdowns_of(stays: Sequence[Stay]) -> dict[str, float]:
     """Of each member, as the group would be played."""
     if len(stays) < 2:
-        return {stay.member.job: 1.0 for stay in stays}
+        return {stay.member.job: slowdown_alone(stay.member) for stay in stays}
     played = _played(tuple((stay.member, stay.profile, _rounded(stay.allowed)) for stay in stays))
     return dict(zip((stay.member.job for stay in stays), played, strict=True))
+
+
+def slowdown_alone(member: Member) -> float:
+    """Of a job by itself: where all its phases are on one pool's GPUs it pays switches and pace, but no sync."""
+    if member.pin.rollout != member.pin.training:
+        return 1.0
+    own, switches = member.durations, member.switches
+    placed_us = own.rollout_us + own.training_us + own.sync_us + own.other_us
+    return (placed_us + switches.rollout_us + switches.training_us) / member.solo_us
 
 
 def until_us(stays: Iterable[Stay], slowdowns: Mapping[str, float]) -> dict[str, float]:

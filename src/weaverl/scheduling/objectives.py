@@ -31,7 +31,7 @@ def ends_us(stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> list[float
 
     Each of the others has the same part in what is lost.
     """
-    excess = [max(slowdowns[stay.member.job] - 1.0, 0.0) for stay in stays]
+    excess = [slowdowns[stay.member.job] - 1.0 for stay in stays]
     left = [float(stay.left_us) for stay in stays]
     ends, now = [0.0] * len(stays), 0.0
     running = list(range(len(stays)))

@@ -23,7 +23,7 @@ from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
 from weaverl.scheduling.policies import weave
-from weaverl.scheduling.policies.pinning import demands, grown, new_group
+from weaverl.scheduling.policies.pinning import colocated_on, demands, grown, new_group
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 MOST_MOVES = 4
@@ -123,6 +123,8 @@ def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate 
     if closed := closed_reason(without, group):
         return closed
     index = index_of(without)
+    if move.pin.rollout == move.pin.training:
+        return _colocated_again(without, spec, group, move)
     for demand in demands(spec):
         for node in move.pin.nodes(demand.pool):
             if index.group_on(node) not in (None, group.name) or not without.nodes[node].usable:
@@ -130,6 +132,20 @@ def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate 
             if index.free_bytes[node] < demand.host_bytes:
                 return short_of(demand.host_bytes, node, index.free_bytes[node])
     return grown(without, spec, group, move.pin, "move")
+
+
+def _colocated_again(without: ClusterState, spec: JobSpec, group: Group, move: Move) -> Candidate | str:
+    """The planned placement with all phases on the same slots."""
+    index, needs_bytes = index_of(without), sum(demand.host_bytes for demand in demands(spec))
+    pool = without.nodes[move.pin.rollout[0].node].node.pool
+    for node in dict.fromkeys(slot.node for slot in move.pin.rollout):
+        if index.group_on(node) is not None or not without.nodes[node].usable:
+            return f"node {node} is not to be had any more"
+        if index.free_bytes[node] < needs_bytes:
+            return short_of(needs_bytes, node, index.free_bytes[node])
+    candidate = colocated_on(without, spec, pool, move.pin.rollout)
+    again = msgspec.structs.replace(candidate.group, name=group.name, by_slack=group.by_slack)
+    return msgspec.structs.replace(candidate, group=again)
 
 
 def without_record(state: ClusterState, record: JobRecord) -> ClusterState:
@@ -212,7 +228,7 @@ def _best(state: ClusterState, record: JobRecord, near: Collection[str] | None, 
     groups = [group for name, group in without.groups.items() if near is None or name in near]
     options = list(weave.into_groups(without, spec, groups, record.start_us))
     if near is None:
-        options.append(weave.alone(without, spec, record.start_us))
+        options += weave.by_itself(without, spec, record.start_us)
     screened = weave.screened(without, options, told, most_freed - least_usd)
     if not screened:
         return None

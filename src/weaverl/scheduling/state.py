@@ -25,7 +25,8 @@ LIVE_POLICIES = ("weave-paper", "weave", "solo")
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """Patience and policy. Microseconds. Raises ``UsageError`` on a policy or objective that is not known.
 
-    ``objective``, of policy ``weave``: ``dollars``, where nodes come and go, or ``throughput`` of a fixed fleet.
+    ``objective``, of policy ``weave``: ``dollars``, where nodes come and go, or ``throughput`` of a fixed fleet. There
+    a job may also have all its phases on training GPUs if ``colocates``, as no live job can.
     ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
     gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
     ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
@@ -36,6 +37,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str = "weave-paper"
     objective: str = "dollars"
+    colocates: bool = False
     vacate_patience_us: int = 60_000_000
     turn_patience_us: int = 30_000_000
     node_patience_us: int = 60_000_000
@@ -53,6 +55,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"policy {self.policy!r} is not known: choose one of {', '.join(POLICIES)}")
         if self.objective not in OBJECTIVES:
             raise UsageError(f"objective {self.objective!r} is not known: choose {' or '.join(OBJECTIVES)}")
+        if self.colocates and not self.for_throughput:
+            raise UsageError(
+                f"only objective throughput places jobs on one pool's GPUs, the objective is {self.objective}: "
+                f"choose throughput, or do not ask for it"
+            )
         if self.for_throughput and self.policy != "weave":
             raise UsageError(
                 f"objective {self.objective} is one of policy weave, the policy is {self.policy}: "

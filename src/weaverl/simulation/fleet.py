@@ -14,7 +14,7 @@ def without_limits(setup: Setup) -> Setup:
     costs = msgspec.structs.replace(
         setup.costs, max_nodes_per_pool=None, max_rollout_nodes=None, max_training_nodes=None
     )
-    return msgspec.structs.replace(setup, policy="solo", objective="dollars", costs=costs)
+    return msgspec.structs.replace(setup, policy="solo", objective="dollars", colocates=False, costs=costs)
 
 
 def limited(costs: Costs, solo: Outcome, share: float) -> Costs:

@@ -27,6 +27,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str = "weave-paper"
     objective: str = "dollars"
+    colocates: bool = False
     seed: int | None = 0
     costs: Costs = Costs()
     timings: bool = True
@@ -76,7 +77,11 @@ def simulate_heard(
     cluster = msgspec.structs.replace(empty_cluster(costs), sharing=setup.sharing)
     replacing = replacing or Replacing(parameters=Parameters(max_moves_per_job=setup.max_moves_per_job))
     known = msgspec.structs.replace(
-        replacing.parameters, policy=setup.policy, objective=setup.objective, ended_jobs_kept=0
+        replacing.parameters,
+        policy=setup.policy,
+        objective=setup.objective,
+        colocates=setup.colocates,
+        ended_jobs_kept=0,
     )
     door = Scheduler(cluster, known)
 
@@ -106,7 +111,7 @@ def _parameters(setup: Setup, known: Parameters) -> dict[str, Any]:
     """All that a result depends on beside trace, policy and seed."""
     others: dict[str, Any] = {"random": setup.seed is not None, "max_moves_per_job": known.max_moves_per_job}
     if setup.policy == "weave":
-        others["objective"] = setup.objective
+        others |= {"objective": setup.objective, "colocates": setup.colocates}
     if setup.sharing is not None:
         others["sharing"] = msgspec.to_builtins(setup.sharing)
     return {**others, **msgspec.to_builtins(setup.costs)}

@@ -56,6 +56,11 @@ def colocated(state: ClusterState, spec: JobSpec, pool: PoolKind) -> Candidate:
     num_gpus = spec.rollout_gpus if pool is PoolKind.ROLLOUT else spec.training_gpus
     needs_bytes = spec.host_memory.rollout_bytes + spec.host_memory.training_bytes
     slots, refused = _free_slots(state, Demand(pool, num_gpus, needs_bytes))
+    return msgspec.structs.replace(colocated_on(state, spec, pool, slots), refused=refused)
+
+
+def colocated_on(state: ClusterState, spec: JobSpec, pool: PoolKind, slots: tuple[Slot, ...]) -> Candidate:
+    """A group of its own on these slots of one pool; on none it never was possible."""
     nodes = tuple(dict.fromkeys(slot.node for slot in slots))
     on_rollout, members = pool is PoolKind.ROLLOUT, (spec.name,) if slots else ()
     return Candidate(
@@ -63,7 +68,6 @@ def colocated(state: ClusterState, spec: JobSpec, pool: PoolKind) -> Candidate:
         group=Group(f"g{state.groups_made + 1}", nodes if on_rollout else (), () if on_rollout else nodes, members),
         added_usd_per_hour=state.usd_per_hour(nodes),
         pin=Pin(slots, slots) if slots else None,
-        refused=refused,
     )
 
 

@@ -17,7 +17,7 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import CLOSED, NO_ROOM, Told
-from weaverl.scheduling.expected_dollars import UNKNOWN_ITERATIONS, iterations_left
+from weaverl.scheduling.expected_dollars import UNKNOWN_ITERATIONS, iterations_left, usd_alone
 from weaverl.scheduling.group_rows import SATURATED, closed_reason
 from weaverl.scheduling.group_table import CLOSED as ROW_CLOSED
 from weaverl.scheduling.group_table import FULL, GONE, GroupTable
@@ -167,18 +167,35 @@ def _busy(state: ClusterState, spec: JobSpec, rows: Ints) -> _Busy:
 
 
 def _added_usd(state: ClusterState, spec: JobSpec, near: _Busy) -> Floats:
-    """Dollars that a group would cost more: all its nodes, until the last member's end, in rounds of the busiest."""
+    """Dollars that a group would cost more in rounds of its busiest node.
+
+    All its nodes until the last member's end; for throughput all its members until their own, at their own prices.
+    """
     assert spec.profile is not None
     groups = groups_of(state, near.rows)
-    until = np.array([_until_us(state, group) for group in groups], np.float64)
-    usd_per_hour = np.array([state.usd_per_hour(group.nodes) for group in groups], np.float64)
     record = state.jobs.get(spec.name)
     iterations = spec.iterations if record is None else iterations_left(record)
     left_us = (iterations or UNKNOWN_ITERATIONS) * mean_us(spec.profile)
     chain = np.maximum(index_of(state).table["longest_us"][near.rows], planned_durations(spec.profile).solo_us)
     slowdown = np.maximum(near.busy_us / chain, 1.0)
+    if state.parameters.for_throughput:
+        lives = np.array([_usd_of_lives(state, group) for group in groups], np.float64)
+        lost: Floats = lives * (slowdown - 1.0) + usd_alone(state, spec) * left_us * slowdown / HOUR_US
+        return lost
+    until = np.array([_until_us(state, group) for group in groups], np.float64)
+    usd_per_hour = np.array([state.usd_per_hour(group.nodes) for group in groups], np.float64)
     added: Floats = usd_per_hour * (np.maximum(until, left_us) * slowdown - until) / HOUR_US
     return added
+
+
+def _usd_of_lives(state: ClusterState, group: Group) -> float:
+    """What the members' lives alone are worth from now on."""
+    known = ((record, record.profile) for record in state.members(group))
+    return sum(
+        usd_alone(state, one.spec) * (iterations_left(one) or UNKNOWN_ITERATIONS) * mean_us(profile) / HOUR_US
+        for one, profile in known
+        if profile
+    )
 
 
 def _until_us(state: ClusterState, group: Group) -> int:

@@ -29,6 +29,7 @@ from weaverl.scheduling.admission import (
 from weaverl.scheduling.expected_dollars import (
     Stay,
     nodes_of_pin,
+    slowdown_alone,
     slowdowns_of,
     stay_of,
     stay_of_newcomer,
@@ -40,7 +41,7 @@ from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.objectives import expected_usd, usd_of_lives
 from weaverl.scheduling.policies import shortlist
-from weaverl.scheduling.policies.pinning import isolated, joined, nodes_of
+from weaverl.scheduling.policies.pinning import colocated, isolated, joined, nodes_of
 from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED
 from weaverl.scheduling.stacked_rounds import Ints
 from weaverl.scheduling.state import ClusterState
@@ -115,7 +116,7 @@ def _search(state: ClusterState, spec: JobSpec, told: Told) -> Cheapest | None:
 
 def among_few(state: ClusterState, spec: JobSpec, groups: list[Group], told: Told) -> Cheapest | None:
     """All ways into all of the groups are looked at."""
-    options = [alone(state, spec), *into_groups(state, spec, groups)]
+    options = [*by_itself(state, spec), *into_groups(state, spec, groups)]
     found = cheapest(state, screened(state, options, told), told)
     if found is None:
         options = list(into_groups(state, spec, filter(_full, groups), most_members=_ANY))
@@ -131,7 +132,7 @@ def among_many(
     sizes: tuple[shortlist.Size, shortlist.Size] = (shortlist.CHEAPEST, shortlist.ROOMIEST),
 ) -> Cheapest | None:
     """The most promising groups are looked at, a few at a time until one takes the job; the others are counted."""
-    found, options = None, [alone(state, spec)]
+    found, options = None, by_itself(state, spec)
     for some, reason in zip(shortlist.split(state, rows, MOST_MEMBERS), (NOT_ASKED, CROWDED), strict=True):
         num_asked = 0
         for groups, most_plays in () if found else shortlist.batches(state, spec, some, sizes):
@@ -207,12 +208,22 @@ def alone(state: ClusterState, spec: JobSpec, start_us: int = 0) -> Option:
     return option_of(state, spec, isolated(state, spec), NOBODY, start_us)
 
 
+def by_itself(state: ClusterState, spec: JobSpec, start_us: int = 0) -> list[Option]:
+    """The ways to be in a group of its own."""
+    options = [alone(state, spec, start_us)]
+    if state.parameters.colocates and spec.placement is Placement.DISAGGREGATED:
+        candidate = colocated(state, spec, PoolKind.TRAINING)
+        group = msgspec.structs.replace(candidate.group, by_slack=state.parameters.by_slack)
+        options.append(option_of(state, spec, msgspec.structs.replace(candidate, group=group), NOBODY, start_us))
+    return options
+
+
 def into_groups(
     state: ClusterState, spec: JobSpec, groups: Iterable[Group], start_us: int = 0, most_members: int = MOST_MEMBERS
 ) -> Iterator[Option]:
     """All ways into groups."""
     for group in groups:
-        closed = closed_reason(state, group) or _full(group, most_members)
+        closed = closed_reason(state, group) or _full(group, most_members) or _one_sided(group)
         if closed:
             refused = Candidate(kind="pack", group=group, added_usd_per_hour=0.0, refused=closed, sort=CLOSED)
             yield Option(refused, NOBODY, None, 0.0)
@@ -225,6 +236,10 @@ def into_groups(
 def _full(group: Group, most_members: int = MOST_MEMBERS) -> str:
     number = len(group.members)
     return f"has {number} members, and is joined only where nothing else can be had" if number >= most_members else ""
+
+
+def _one_sided(group: Group) -> str:
+    return "" if group.rollout_nodes and group.training_nodes else "has a job with all its phases on one pool's GPUs"
 
 
 def company_of(state: ClusterState, group: Group) -> Company:
@@ -240,7 +255,9 @@ def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company:
         return Option(candidate, company, None, candidate.added_usd_per_hour)
     newcomer = stay_of_newcomer(state, spec, candidate.pin, start_us)
     if state.parameters.for_throughput:
-        return Option(candidate, company, newcomer, usd_of_lives([newcomer], {spec.name: 1.0}))
+        return Option(
+            candidate, company, newcomer, usd_of_lives([newcomer], {spec.name: slowdown_alone(newcomer.member)})
+        )
     until = dict(company.until_us)
     for node in nodes_of_pin(candidate.pin):
         until[node] = max(until.get(node, 0.0), newcomer.left_us)
