@@ -8,6 +8,7 @@ from rich.console import Console
 
 from weaverl.cli.main import main
 from weaverl.cli.status_view import print_explanation, print_status, whereabouts
+from weaverl.control.shares import TenantStatus
 from weaverl.control.status import ClusterStatus, JobStatus, NodeStatus
 from weaverl.domain.commands import Verdict
 from weaverl.domain.groups import Group
@@ -163,3 +164,17 @@ def test_an_explanation_is_whole_in_80_columns_and_has_no_frame_when_piped():
         for part in ("isolate", "14.80", "57.04", "1.62x", "counting-a 1.00x", "taken"):
             assert part in words
     assert lines[-1].split() == ["isolate", "g12", "57.04", "counting-a", "1.00x", "taken"]
+
+
+def test_a_shared_cluster_shows_its_tenants_and_where_jobs_stand():
+    waiting = job("b", state=JobState.QUEUED, group=None, standing="number 1 of 1 in the queue, priority 0")
+    one = TenantStatus(name="research", weight=3.0, used=1234.5, per_hour=57.04, running=1, waiting=2)
+    shared = msgspec.structs.replace(status(job("a"), waiting), tenants=(one,), shared_by="dollars")
+    stream = Terminal()
+    print_status(shared, Console(file=stream, width=80))
+    lines = stream.getvalue().splitlines()
+    assert "b: number 1 of 1 in the queue, priority 0" in lines
+    assert [line.split() for line in lines[-1:]] == [["research", "3", "1", "2", "57.04", "1,234.50", "411.50"]]
+    explained = io.StringIO()
+    print_explanation(waiting, explained)
+    assert "number 1 of 1 in the queue, priority 0" in explained.getvalue()

@@ -38,7 +38,7 @@ def _iterate(given: argparse.Namespace, job: weave.Job) -> None:
     def train(iteration: int) -> None:
         _body(given, job, "training", iteration)
 
-    for iteration in range(given.iterations):
+    for iteration in range(_first(given, job), given.iterations):
         if job.is_role("rollout"):
             _await(given, job, f"training-{iteration - 1}", iteration > 0)
             rollout(iteration)
@@ -47,6 +47,22 @@ def _iterate(given: argparse.Namespace, job: weave.Job) -> None:
             _await(given, job, f"rollout-{iteration}", True)
             train(iteration)
             _tell(given, job, f"training-{iteration}")
+            _save(given, job, iteration)
+
+
+def _first(given: argparse.Namespace, job: weave.Job) -> int:
+    """The iteration to go on with: a checkpoint of a job without state is a number."""
+    saved = Path(f"{given.records}.{job.name}.saved")
+    if not given.saves or not saved.exists():
+        return 0
+    job.resume_from(int(saved.read_text()) + 1)
+    return int(saved.read_text()) + 1
+
+
+def _save(given: argparse.Namespace, job: weave.Job, iteration: int) -> None:
+    if given.saves:
+        Path(f"{given.records}.{job.name}.saved").write_text(str(iteration))
+        job.saved(iteration)
 
 
 def _body(given: argparse.Namespace, job: weave.Job, phase: str, iteration: int) -> None:
@@ -86,6 +102,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--at", type=int, default=1)
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--linger-role", default="")
+    parser.add_argument("--saves", action="store_true")
     return parser.parse_args(sys.argv[1:])
 
 

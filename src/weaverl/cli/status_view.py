@@ -38,8 +38,20 @@ def print_status(status: ClusterStatus, console: Console) -> None:
         jobs.add_row(*_cells(job))
     console.print(jobs)
     for job in status.jobs:
-        for line in filter(None, (job.reason, _lateness(job), _plan(job))):
+        for line in filter(None, (job.reason, job.standing, _lateness(job), _plan(job))):
             console.print(Text(f"{job.name}: {line}"))
+    if status.tenants:
+        _print_tenants(status, console)
+
+
+def _print_tenants(status: ClusterStatus, console: Console) -> None:
+    unit = "$" if status.shared_by == "dollars" else "GPU-h"
+    console.print(f"\n{counted(len(status.tenants), 'tenant')}", highlight=False)
+    table = _table("tenant", "weight", "running", "waiting", f"{unit} an hour", f"{unit}, decayed", "over weight")
+    for one in status.tenants:
+        figures = (f"{one.per_hour:,.2f}", f"{one.used:,.2f}", f"{one.used / one.weight:,.2f}")
+        table.add_row(one.name, f"{one.weight:g}", str(one.running), str(one.waiting), *figures)
+    console.print(table)
 
 
 def whereabouts(status: ClusterStatus, job: JobStatus) -> str:
@@ -76,7 +88,7 @@ def print_explanation(job: JobStatus, stream: TextIO) -> None:
     console.print(f"{job.name}: {job.state}{', ' + job.reason if job.reason else ''}", highlight=False)
     for line in job.last_lines:
         console.print(Text(f"  | {line}"))
-    for line in filter(None, (_standing(job), _lateness(job), _plan(job), _stays(job))):
+    for line in filter(None, (job.standing, _standing(job), _lateness(job), _plan(job), _stays(job))):
         console.print(Text(line))
     if not job.verdicts:
         console.print("it has not been looked at yet")

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from weaverl.control.shares import TenantStatus, standings, tenants
 from weaverl.domain.commands import Verdict
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobState
@@ -35,6 +36,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     ``slowdown``: of all iterations that are over. ``slack_seconds``: what more they could have lost without breaking
     the promise; below 0 those ahead have to make it good. ``late``: its slots are kept free for it.
     ``planned_move`` and ``stays_because``: where it is to move and what for, and why its last plan was dropped.
+    ``standing``: in a shared cluster, where it is in the queue, or how its deadline binds it.
     """
 
     name: str
@@ -57,12 +59,14 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     moves: int = 0
     planned_move: str = ""
     stays_because: str = ""
+    standing: str = ""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The whole cluster, with the latest of its ended jobs. ``written_at`` is wall time in seconds.
 
-    ``policy`` is unknown where a controller of an earlier version wrote this.
+    ``policy`` is unknown where a controller of an earlier version wrote this. ``tenants`` and ``shared_by`` are empty
+    unless the cluster is shared.
     """
 
     cluster: str
@@ -75,13 +79,16 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     num_older_jobs: int = 0
     policy: str = "unknown"
     objective: str = "dollars"
+    tenants: tuple[TenantStatus, ...] = ()
+    shared_by: str = ""
 
 
 def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
     """The status of a moment."""
     state = scheduler.state
     groups = tuple(group for _, group in sorted(state.groups.items()))
-    shown = _shown(state)
+    shown, standing = _shown(state), standings(state)
+    sharing = state.cluster.sharing
     return ClusterStatus(
         cluster=state.cluster.name,
         written_at=written_at,
@@ -89,10 +96,12 @@ def describe(scheduler: Scheduler, written_at: float) -> ClusterStatus:
         usd_per_hour=sum((state.usd_per_hour(group.nodes) for group in groups), 0.0),
         nodes=tuple(_node(scheduler, record) for _, record in sorted(state.nodes.items())),
         groups=groups,
-        jobs=tuple(_job(scheduler, record) for record in shown),
+        jobs=tuple(_job(scheduler, record, standing.get(record.spec.name, "")) for record in shown),
         num_older_jobs=len(state.jobs) - len(shown),
         policy=state.parameters.policy,
         objective=state.parameters.objective,
+        tenants=tenants(state),
+        shared_by="" if sharing is None else str(sharing.by),
     )
 
 
@@ -134,7 +143,7 @@ def _occupants(scheduler: Scheduler, state: ClusterState, group: str | None, nod
     return ", ".join(held + lingering)
 
 
-def _job(scheduler: Scheduler, record: JobRecord) -> JobStatus:
+def _job(scheduler: Scheduler, record: JobRecord, standing: str) -> JobStatus:
     state, progress = scheduler.state, record.progress
     move = state.moves.get(record.spec.name)
     wall_us, solo_us = progress.lap_us if record.live else (progress.wall_us, progress.solo_us)
@@ -148,17 +157,18 @@ def _job(scheduler: Scheduler, record: JobRecord) -> JobStatus:
         nodes=nodes_of(record),
         iterations_done=record.iterations_done,
         iterations=record.spec.iterations,
-        slo=record.spec.slo,
+        slo=record.slo,
         predicted_slowdown=record.predicted_slowdown,
         doing=_doing(scheduler, record),
         verdicts=record.verdicts,
         last_lines=record.last_lines,
         slowdown=wall_us / solo_us if solo_us else None,
-        slack_seconds=(allowed_us(record.spec.slo, solo_us) - wall_us) / MICROSECONDS if solo_us else None,
+        slack_seconds=(allowed_us(record.slo, solo_us) - wall_us) / MICROSECONDS if solo_us else None,
         late=scheduler.is_late(record.spec.name),
         moves=record.moves,
         planned_move=f"to {destination(move)}, to {purpose(move)}" if move else "",
         stays_because=record.stays_because,
+        standing=standing,
     )
 
 
