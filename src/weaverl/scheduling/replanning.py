@@ -97,7 +97,8 @@ def option_of(state: ClusterState, without: ClusterState, record: JobRecord, mov
     candidate = candidate_of(without, spec, move)
     if isinstance(candidate, str):
         return candidate
-    judgement, added = weave.judged(without, _weave_option(without, spec, candidate, record.start_us))
+    option = _weave_option(without, spec, candidate, record.start_us)
+    judgement, added = weave.judged(without, option, planned=True)
     cost = cost_of(state, record)
     return judgement.refused or Option(candidate, usd_freed(state, without, record) - added - cost, cost)
 
@@ -108,7 +109,7 @@ def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
     candidate = candidate_of(state, spec, move)
     if isinstance(candidate, str):
         return Decision(chosen=None, verdicts=())
-    judgement, _ = weave.judged(state, _weave_option(state, spec, candidate, record.start_us))
+    judgement, _ = weave.judged(state, _weave_option(state, spec, candidate, record.start_us), planned=True)
     if judgement.refused:
         return Decision(chosen=None, verdicts=(verdict_on(candidate, judgement),))
     return decided(candidate, judgement, Told())

@@ -196,7 +196,7 @@ def screened(state: ClusterState, options: Iterable[Option], told: Told, below_u
         stays = [*option.company.stays, option.newcomer]
         slowdowns = least_slowdowns([stay.member for stay in stays], _allowed(stays))
         least_usd = _added_usd(state, option, stays, slowdowns)
-        if refused := broken(stays, slowdowns):
+        if refused := broken(stays, slowdowns, sharers=stays):
             told.refused(option.candidate, Judgement(refused=refused, slowdowns=slowdowns))
         elif least_usd < below_usd:
             found.append(Screened(least_usd, option))
@@ -264,14 +264,18 @@ def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company:
     return Option(candidate, company, newcomer, usd_until(state, until) - company.usd)
 
 
-def judged(state: ClusterState, option: Option) -> tuple[Judgement, float]:
-    """Whether every promise is kept as the group is played, and the expected dollars that are added."""
+def judged(state: ClusterState, option: Option, *, planned: bool = False) -> tuple[Judgement, float]:
+    """Whether every promise is kept as the group is played, and the expected dollars that are added.
+
+    A place that was ``planned`` is weighed once more: there it is enough that no wait is foreseen.
+    """
     if option.newcomer is None:
         return Judgement(refused=option.candidate.refused), inf
     stays = [*option.company.stays, option.newcomer]
     slowdowns = slowdowns_of(stays)
     added_usd = _added_usd(state, option, stays, slowdowns)
-    return Judgement(refused=broken(stays, slowdowns), slowdowns=slowdowns, added_usd=added_usd), added_usd
+    refused = broken(stays, slowdowns, sharers=() if planned else stays)
+    return Judgement(refused=refused, slowdowns=slowdowns, added_usd=added_usd), added_usd
 
 
 def _added_usd(state: ClusterState, option: Option, stays: list[Stay], slowdowns: Mapping[str, float]) -> float:
@@ -282,15 +286,17 @@ def _allowed(stays: Iterable[Stay]) -> dict[str, float]:
     return {stay.member.job: max(stay.allowed, 1.0) for stay in stays}
 
 
-def broken(stays: Sequence[Stay], slowdowns: Mapping[str, float], kept: float = 1.0) -> str:
+def broken(
+    stays: Iterable[Stay], slowdowns: Mapping[str, float], kept: float = 1.0, sharers: Iterable[Stay] = ()
+) -> str:
     """The first promise that would be broken, with so much of the usual reserve kept in hand.
 
-    Who has all slots alone cannot be slowed; who shares some might be, also if no wait was foreseen.
+    Who shares slots with ``sharers`` might be slowed also if no wait is foreseen.
     """
     for stay in stays:
         slowdown = slowdowns[stay.member.job]
         foreseen = 1.0 + (slowdown - 1.0) * (1.0 + kept * _EXCESS) + kept * _ALWAYS
-        if foreseen > stay.allowed and (slowdown > 1.0 or (kept and _shares_slots(stay, stays))):
+        if foreseen > stay.allowed and (slowdown > 1.0 or _shares_slots(stay, sharers)):
             return breaks_promise(stay.member.job, slowdown, stay.allowed)
     return ""
 
