@@ -14,6 +14,7 @@ from weaverl.errors import UsageError
 if TYPE_CHECKING:
     from weaverl.cli.bench_decision import DecisionFigures
     from weaverl.cli.bench_permits import PermitFigures
+    from weaverl.cli.bench_snapshots import SnapshotFigures
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     bench.callback()(_group)
     bench.command()(permits)
     bench.command()(decision)
+    bench.command()(snapshots)
     bench_drift.register(bench)
     app.add_typer(bench, name="bench")
 
@@ -79,6 +81,41 @@ def decision(
             task = bars.add_task(f"admitting {size:,} jobs", total=size)
             figures.append(measure_decisions(size, arrivals, partial(bars.advance, task), policy))
     emit(figures if sweep else figures[0], as_json, lambda: _print_decisions(figures))
+
+
+def snapshots(
+    number: Annotated[int, typer.Option("--snapshots", help="How many; half of them of 7 or 8 jobs.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the traces and the moments.")] = 0,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Set policy weave beside the best regrouping of its jobs, searched exhaustively, at random moments."""
+    from weaverl.cli.bench_snapshots import measure_snapshots
+    from weaverl.cli.progress import progress_bars
+
+    if number < 1:
+        raise UsageError(f"--snapshots is {number}: give 1 or more")
+    if seed < 0:
+        raise UsageError(f"--seed is {seed}: give 0 or more")
+    check_writable(as_json)
+    with progress_bars() as bars:
+        figures = measure_snapshots(number, seed, partial(bars.advance, bars.add_task("regrouping", total=number), 1))
+    emit(figures, as_json, lambda: _print_snapshots(figures))
+
+
+def _print_snapshots(figures: "SnapshotFigures") -> None:
+    from weaverl.reports.sheets import sheet
+    from weaverl.reports.tables import console_for
+
+    heads = ("jobs", "snapshots", "mean", "worst", "least", "settled mean", "settled worst")
+    rows = []
+    for jobs, one in (*figures.by_jobs.items(), ("all", figures)):
+        ratios = (one.mean_ratio, one.worst_ratio, one.least_ratio, one.settled_mean_ratio, one.settled_worst_ratio)
+        rows.append((jobs, str(one.snapshots), *(f"{ratio:.3f}" for ratio in ratios)))
+    console = console_for(sys.stdout)
+    console.print(sheet(heads, rows, console), crop=False)
+    console.print("Expected dollars over those of the best regrouping; settled: after free moves of one job.")
 
 
 def _print_decisions(figures: "list[DecisionFigures]") -> None:

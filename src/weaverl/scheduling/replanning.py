@@ -6,7 +6,7 @@ for a placement that has changed since is refused. Places are weighed as those o
 the remaining work are ``saving_over_cost`` times those of its cold start, and some dollars at all.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -113,6 +113,16 @@ def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
     if judgement.refused:
         return Decision(chosen=None, verdicts=(verdict_on(candidate, judgement),))
     return decided(candidate, judgement, Told())
+
+
+def after(state: ClusterState, moves: Iterable[Move]) -> ClusterState:
+    """The state after planned moves, each job at the end of an iteration; those that would be dropped are not made."""
+    for move in moves:
+        record = state.jobs[move.job]
+        option = option_of(state, without_record(state, record), record, move)
+        if not isinstance(option, str) and (option.saving_usd > 0.0 or move.rescues):
+            state = placed(state, record, option)
+    return state
 
 
 def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate | str:

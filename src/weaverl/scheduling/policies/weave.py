@@ -8,7 +8,7 @@ as they are spread, and a promise is judged by what it leaves room for after wha
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -42,7 +42,7 @@ from weaverl.scheduling.index import index_of
 from weaverl.scheduling.objectives import expected_usd, usd_of_lives
 from weaverl.scheduling.policies import shortlist
 from weaverl.scheduling.policies.pinning import colocated, isolated, joined, nodes_of
-from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED
+from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED, Floats
 from weaverl.scheduling.stacked_rounds import Ints
 from weaverl.scheduling.state import ClusterState
 
@@ -56,6 +56,9 @@ _ANY = 1_000_000
 
 _EXCESS, _ALWAYS = 0.06, 0.01
 """What is kept in hand for what a play of the group cannot foresee: so much of the time lost, and of all."""
+
+
+Slowdowns = TypeVar("Slowdowns", float, Floats)
 
 
 class Company(NamedTuple):
@@ -295,8 +298,8 @@ def broken(
     """
     for stay in stays:
         slowdown = slowdowns[stay.member.job]
-        foreseen = 1.0 + (slowdown - 1.0) * (1.0 + kept * _EXCESS) + kept * _ALWAYS
-        if foreseen > stay.allowed and (slowdown > 1.0 or _shares_slots(stay, sharers)):
+        is_exposed = slowdown > 1.0 or _shares_slots(stay, sharers)
+        if is_exposed and foreseen(slowdown, kept) > stay.allowed:
             return breaks_promise(stay.member.job, slowdown, stay.allowed)
     return ""
 
@@ -305,6 +308,11 @@ def _shares_slots(stay: Stay, stays: Iterable[Stay]) -> bool:
     own = {*stay.member.pin.rollout, *stay.member.pin.training}
     others = (other.member.pin for other in stays if other is not stay)
     return any(not own.isdisjoint(pin.rollout + pin.training) for pin in others)
+
+
+def foreseen(slowdown: Slowdowns, kept: float = 1.0) -> Slowdowns:
+    """A slowdown, or an array of them, with so much of the usual reserve."""
+    return 1.0 + (slowdown - 1.0) * (1.0 + kept * _EXCESS) + kept * _ALWAYS
 
 
 def _into(state: ClusterState, spec: JobSpec, group: Group) -> Iterator[Candidate]:

@@ -1,0 +1,188 @@
+"""Some jobs as one group: every way to put them on nodes, what each costs at least, and what it costs as played.
+
+The bounds are those by which ``weave`` screens options: ``forecast.least_slowdowns``, of all ways at once.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.groups import Pin
+from weaverl.domain.units import HOUR_US
+from weaverl.scheduling.expected_dollars import Stay, slowdowns_of
+from weaverl.scheduling.policies import weave
+from weaverl.scheduling.policies.layouts import Demand, Places, layouts, members_of
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class NodeKind(NamedTuple):
+    """The nodes of a pool, all alike: devices, host memory that jobs may fill, and dollars an hour."""
+
+    num_devices: int
+    usable_bytes: int
+    usd_per_hour: float
+
+
+class Worker(NamedTuple):
+    """A job with what it has left to do, wherever it is; whole nodes and host memory on each, of both pools."""
+
+    stay: Stay
+    num_nodes: tuple[int, int]
+    host_bytes: tuple[int, int]
+
+
+class Layout(NamedTuple):
+    """The nodes of each job in both pools."""
+
+    rollout: Places
+    training: Places
+
+
+class Played(NamedTuple):
+    """What a layout comes to; ``refused`` if it would break a promise."""
+
+    usd: float
+    slowdowns: dict[str, float]
+    refused: str
+
+
+class Way(NamedTuple):
+    """A layout that no bound rules out, and the least that it costs."""
+
+    least_usd: float
+    layout: Layout
+
+
+class _Side(NamedTuple):
+    """All ways to put the jobs on nodes of one pool: members of each node as bits, who shares one, and the bounds."""
+
+    places: list[Places]
+    members: NDArray[np.int64]
+    shared: Bools
+    least: Floats
+
+
+def played(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], layout: Layout) -> Played:
+    """The expected dollars of some jobs as one group, and whether ``weave`` would allow it."""
+    stays = [_pinned(worker.stay, kinds, *nodes) for worker, *nodes in zip(workers, *layout, strict=True)]
+    slowdowns = slowdowns_of(stays)
+    ends = [stay.left_us * slowdowns[stay.member.job] for stay in stays]
+    usd = sum(_usd(kind, places, ends) for kind, places in zip(kinds, layout, strict=True))
+    return Played(usd, slowdowns, weave.broken(stays, slowdowns))
+
+
+def ways(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd: float) -> list[Way]:
+    """The ways to run some jobs as one group that may cost less than that, the least costly first.
+
+    Jobs that would share no node, even through others, are no group. A job by itself has one way.
+    """
+    sides = [_side(workers, pool, kind) for pool, kind in enumerate(kinds)]
+    if not all(side.places for side in sides):
+        return []
+    slowdowns = _least_slowdowns(workers, *sides)
+    allowed = np.array([worker.stay.allowed for worker in workers])
+    is_kept = ~((slowdowns > 1.0) & (weave.foreseen(slowdowns) > allowed)).any(2)
+    slowdowns = np.where(np.isfinite(slowdowns), slowdowns, 0.0)  # of what is ruled out
+    ends = slowdowns * np.array([worker.stay.left_us for worker in workers], np.float64)
+    usd = _least_usd(kinds[0], sides[0].members[:, None], ends) + _least_usd(kinds[1], sides[1].members[None], ends)
+    fits = is_kept & (usd < below_usd)
+    fits &= _are_linked(sides[0].members, sides[1].members, len(workers))
+    order = sorted(zip(usd[fits].tolist(), np.argwhere(fits).tolist(), strict=True))
+    return [Way(least, Layout(sides[0].places[one], sides[1].places[other])) for least, (one, other) in order]
+
+
+def _side(workers: Sequence[Worker], pool: int, kind: NodeKind) -> _Side:
+    demands = [_demand(worker, pool) for worker in workers]
+    places = layouts(demands, kind.usable_bytes, first_nodes_matter=pool == 0)
+    nodes = [members_of(one) for one in places]
+    most = max(map(len, nodes), default=0)
+    members = np.array([one + [0] * (most - len(one)) for one in nodes], np.int64).reshape(len(nodes), most)
+    bits = 1 << np.arange(len(workers))
+    on = (members[:, :, None] & bits) > 0
+    shared = (on & (on.sum(2) > 1)[:, :, None]).any(1)
+    return _Side(places, members, shared, _line_bounds(workers, pool, on, shared))
+
+
+def _line_bounds(workers: Sequence[Worker], pool: int, on: Bools, shared: Bools) -> Floats:
+    """What each node leaves a job time for (ways, jobs), the others as slow as they may be."""
+    held = _held_us(workers, pool, shared)
+    solo = np.array([worker.stay.member.solo_us for worker in workers], np.float64)
+    allowed = np.array([max(worker.stay.allowed, 1.0) for worker in workers])
+    needs = held / (allowed * solo)
+    load = (on * needs[:, None]).sum(2)
+    left = 1.0 - load[:, :, None] + needs[:, None]
+    share = (held / solo)[:, None]
+    with np.errstate(divide="ignore"):
+        bounds = np.where(left > 0, share / np.maximum(left, 1e-300), np.inf)
+    least: Floats = np.where(on, bounds, 0.0).max(1, initial=0.0)
+    return least
+
+
+def _held_us(workers: Sequence[Worker], pool: int, shared: Bools) -> Floats:
+    """How long each job holds its nodes of a pool (ways, jobs): with a switch where states take turns."""
+    times = [worker.stay.member.durations for worker in workers]
+    switches = [worker.stay.member.switches for worker in workers]
+    body = np.array([(one.rollout_us, one.training_us)[pool] for one in times], np.float64)
+    switch = np.array([(one.rollout_us, one.training_us)[pool] for one in switches], np.float64)
+    held: Floats = body + shared * switch
+    return held
+
+
+def _least_slowdowns(workers: Sequence[Worker], rollout: _Side, training: _Side) -> Floats:
+    """Bounds of each job in each pair of ways (rollout, training, jobs)."""
+    solo = np.array([worker.stay.member.solo_us for worker in workers], np.float64)
+    rest = np.array([one.sync_us + one.other_us for one in (worker.stay.member.durations for worker in workers)])
+    held = _held_us(workers, 0, rollout.shared)[:, None] + _held_us(workers, 1, training.shared)[None]
+    lines = np.maximum(rollout.least[:, None], training.least[None])
+    least: Floats = np.maximum((held + rest) / solo, lines)
+    return least
+
+
+def _least_usd(kind: NodeKind, members: NDArray[np.int64], ends: Floats) -> Floats:
+    """Dollars of one pool's nodes until the last of their members ends."""
+    until = np.zeros(ends.shape[:2])
+    for node in np.moveaxis(members, 2, 0):
+        on = (node[:, :, None] >> np.arange(ends.shape[2])) & 1
+        until += (ends * on).max(2)
+    usd: Floats = until * (kind.usd_per_hour / HOUR_US)
+    return usd
+
+
+def _are_linked(rollout: NDArray[np.int64], training: NDArray[np.int64], num_jobs: int) -> Bools:
+    """Whether all jobs share nodes, also through others, in each pair of ways."""
+    reached = np.ones((len(rollout), len(training)), np.int64)
+    sides = [*np.moveaxis(rollout[:, None], 2, 0), *np.moveaxis(training[None], 2, 0)]
+    for _ in range(num_jobs - 1):
+        for node in sides:
+            reached |= np.where(reached & node, node, 0)
+    linked: Bools = reached == (1 << num_jobs) - 1
+    return linked
+
+
+def _demand(worker: Worker, pool: int) -> Demand:
+    member = worker.stay.member
+    body_us = (member.durations.rollout_us, member.durations.training_us)[pool]
+    share = body_us / (max(worker.stay.allowed, 1.0) * member.solo_us)
+    return Demand(worker.num_nodes[pool], worker.host_bytes[pool], share)
+
+
+def _pinned(stay: Stay, kinds: tuple[NodeKind, NodeKind], rollout: tuple[int, ...], training: tuple[int, ...]) -> Stay:
+    slots = [
+        tuple(Slot(f"{pool[0]}{node}", device) for node in nodes for device in range(kind.num_devices))
+        for pool, kind, nodes in zip(PoolKind, kinds, (rollout, training), strict=True)
+    ]
+    return stay._replace(member=msgspec.structs.replace(stay.member, pin=Pin(*slots)))
+
+
+def _usd(kind: NodeKind, places: Places, ends: Sequence[float]) -> float:
+    until: dict[int, float] = {}
+    for nodes, end in zip(places, ends, strict=True):
+        for node in nodes:
+            until[node] = max(until.get(node, 0.0), end)
+    return kind.usd_per_hour * sum(until.values()) / HOUR_US
