@@ -74,7 +74,7 @@ def played(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], layout: 
     slowdowns = slowdowns_of(stays)
     ends = [stay.left_us * slowdowns[stay.member.job] for stay in stays]
     usd = sum(_usd(kind, places, ends) for kind, places in zip(kinds, layout, strict=True))
-    return Played(usd, slowdowns, weave.broken(stays, slowdowns))
+    return Played(usd, slowdowns, weave.broken(stays, slowdowns, sharers=stays))
 
 
 def ways(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd: float) -> list[Way]:
@@ -87,8 +87,7 @@ def ways(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd:
         return []
     slowdowns = _least_slowdowns(workers, *sides)
     allowed = np.array([worker.stay.allowed for worker in workers])
-    is_exposed = (slowdowns > 1.0) | sides[0].shared[:, None] | sides[1].shared[None]
-    is_kept = ~(is_exposed & (weave.foreseen(slowdowns) > allowed)).any(2)
+    is_kept = ~((slowdowns > 1.0) & (weave.foreseen(slowdowns) > allowed)).any(2)
     slowdowns = np.where(np.isfinite(slowdowns), slowdowns, 0.0)  # of what is ruled out
     ends = slowdowns * np.array([worker.stay.left_us for worker in workers], np.float64)
     usd = _least_usd(kinds[0], sides[0].members[:, None], ends) + _least_usd(kinds[1], sides[1].members[None], ends)
