@@ -145,6 +145,7 @@ LEVERS: dict[str, tuple[Patch, dict[str, object]]] = {
     "the whole policy": (_nothing, {}),
     "moves": (_nothing, {"max_moves_per_job": 0}),
     "moves that save a promise": (_no_rescues, {}),
+    "hidden switches": (_nothing, {"hidden_switches": False}),
     "turns by slack": (_in_lockstep, {}),
     "slots kept free for late jobs": (_nobody_is_late, {}),
     "expected dollars (arrivals: dollars an hour)": (_by_the_hour, {}),

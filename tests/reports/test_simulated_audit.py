@@ -42,14 +42,15 @@ def run():
     return simulate_heard(JOBS, setup, (), recorder=recorder), recorder
 
 
-def audited(run, change=lambda table: None, reported=None):
+def audited(run, change=lambda table: None, reported=None, jobs=JOBS):
     finished, recorder = run
     header = msgspec.to_builtins(header_of(finished.cluster, recorder))
     slots = [[(slot.node, slot.device) for slot in where] for where in recorder.slots]
     spans = [msgspec.to_builtins(span) for span in recorder.spans]
-    table = table_of_rows(header, list(recorder.jobs), slots, np.array(recorder.rows), spans)
+    restored = np.array(recorder.restored_rows)
+    table = table_of_rows(header, list(recorder.jobs), slots, np.array(recorder.rows), spans, restored)
     change(table)
-    rows = [msgspec.to_builtins(job) for job in JOBS.jobs]
+    rows = [msgspec.to_builtins(job) for job in jobs.jobs]
     outcome = msgspec.to_builtins(finished.outcome)
     return audit_simulated(table, rows, finished.outcome.parameters, outcome | (reported or {}))
 
@@ -169,6 +170,80 @@ def test_a_world_with_another_cold_start_or_tail_is_found(monkeypatch, change, c
         simulate_module, "simulated_job", lambda job, costs: msgspec.structs.replace(honest(job, costs), **change)
     )
     assert check in checks_of(PAIR)
+
+
+@pytest.fixture(scope="module")
+def hidden():
+    """A run in which state is restored ahead, also beside holders."""
+    recorder = Recorder()
+    return simulate_heard(PAIR, Setup(policy="weave", seed=3), (), recorder=recorder), recorder
+
+
+def test_a_run_with_hidden_switches_is_audited_and_its_file_says_what_was_restored(hidden, tmp_path):
+    finished, recorder = hidden
+    assert audited(hidden, jobs=PAIR).findings == ()
+    write_recorded(tmp_path / "timeline", finished.cluster, recorder)
+    restores = read_timeline(tmp_path / "timeline").timeline.restores
+    assert len(restores) > 10
+    assert {one.job for one in restores} == {"a", "b"}
+    read = read_simulated(tmp_path / "timeline")
+    outcome = msgspec.to_builtins(finished.outcome)
+    rows = [msgspec.to_builtins(job) for job in PAIR.jobs]
+    assert audit_simulated(read, rows, finished.outcome.parameters, outcome).findings == ()
+
+
+def unknown_room(table):
+    for job in table.header["jobs"]:
+        job["device_memory"] = {}
+
+
+def too_little_room(table):
+    for node in table.header["cluster"]["nodes"]:
+        node["device_memory_bytes"] = 2**30
+
+
+def later(table):
+    table.restores["began_at"] = np.maximum(table.restores["began_at"], table.restores["left_at"] - 1)
+
+
+def back_in_time(table):
+    table.restores["left_at"][0] = table.restores["began_at"][0] - 1
+
+
+def elsewhere(table):
+    table.restores["pool"] = 1 - table.restores["pool"]
+
+
+def stays_longer(table):
+    table.restores["left_at"][0] += 1_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (unknown_room, "restores"),
+        (too_little_room, "restores"),
+        (back_in_time, "restores"),
+        (elsewhere, "restores"),
+        (stays_longer, "restores"),
+        (later, "switches"),
+    ],
+)
+def test_each_fault_of_what_is_restored_ahead_is_found(hidden, change, check):
+    assert check in {finding.check for finding in audited(hidden, change, jobs=PAIR).findings}
+
+
+def test_a_world_whose_restores_ahead_take_no_time_is_found(monkeypatch):
+    honest = run_module.Run.prepare
+
+    def at_once(self, phase, token, slots, now):
+        honest(self, phase, token, slots, now)
+        self.prepared[phase].ready_at = now
+        return now
+
+    monkeypatch.setattr(run_module.Run, "prepare", at_once)
+    slow = {"rollout_switch_seconds": (400.0, 400.0), "training_switch_seconds": (300.0, 300.0)}
+    assert "switches" in checks_of(PAIR, "weave", **slow)
 
 
 NEIGHBOURS = {"interference_rollout": 1.2, "interference_training": 1.1}

@@ -21,6 +21,7 @@ from weaverl.domain.jobs import HostMemory, JobSpec, PhaseKind, PhaseProfile, Pl
 from weaverl.runtime.conductors import Permitted
 from weaverl.runtime.environment import RankEnvironment
 from weaverl.runtime.session import Job
+from weaverl.scheduling.state import Parameters
 
 MIB = 1 << 20
 PATIENCE_SECONDS = 10.0
@@ -59,8 +60,9 @@ def spec_of(name: str, *, local: bool = False, gpus: int = 1, processes: int = 1
 class InProcessCluster:
     """The cluster. Everything that happened is in the log, so tests ask that."""
 
-    def __init__(self, ledger: Path, *nodes: Node) -> None:
+    def __init__(self, ledger: Path, *nodes: Node, parameters: Parameters = Parameters()) -> None:
         self.ledger = ledger
+        self.parameters = parameters
         self.nodes = {node.name: node for node in nodes or (node_of("r0"), node_of("t0"))}
         self.cluster = Cluster(
             name="test",
@@ -80,7 +82,7 @@ class InProcessCluster:
         before = self.store.get(names.EPOCH)
         self._controllers += 1
         self._stop = threading.Event()
-        controller = Controller(self.store, self.cluster, f"controller-{self._controllers}")
+        controller = Controller(self.store, self.cluster, f"controller-{self._controllers}", self.parameters)
         self._thread = threading.Thread(target=controller.run, args=(self._stop,), daemon=True)
         self._thread.start()
         self.until(lambda: self.store.get(names.EPOCH) != before)

@@ -12,6 +12,7 @@ from weaverl.domain.commands import (
     GrantPermit,
     KillJob,
     MoveTail,
+    PrepareSlot,
     SetTimer,
     StartRank,
     VacateSlot,
@@ -31,6 +32,7 @@ from weaverl.domain.events import (
     ProcessExited,
     RankId,
     RankRegistered,
+    SlotPrepared,
     SlotVacated,
     TailMoved,
     TailReached,
@@ -52,6 +54,7 @@ OF_RANKS = (
     TailReached,
     TailMoved,
     SlotVacated,
+    SlotPrepared,
     RankRegistered,
     ProcessExited,
 )
@@ -142,6 +145,7 @@ class World:
     their rollouts say that a quarter of the slots would do. A job with a checkpoint directory saves every iteration,
     and its next attempt goes on after the last one that was finished. A job a step ahead asks for its next rollout at
     once, whether it may have it or not, and syncs after each training.
+    With ``prepares`` ranks restore their state ahead when told to, and every so manieth of them can not.
     Tests decide the order of reactions with ``deliver(index)``.
     """
 
@@ -152,12 +156,14 @@ class World:
         iterations: int = 3,
         loading: bool = False,
         tails: bool = False,
+        prepares: int = 0,
         parameters: Parameters = Parameters(),
     ) -> None:
         self.scheduler = Scheduler(of, parameters)
         self.iterations = iterations
         self.loading = loading
         self.tails = tails
+        self.prepares = prepares
         self.now = 0
         self.tick_us = 1
         self.pending: deque[AnyEvent] = deque()
@@ -167,6 +173,7 @@ class World:
         self.sides: dict[tuple[str, int], Sides] = {}
         self.alive: dict[tuple[str, int, str], list[RankId]] = {}
         self.occupants: dict[Slot, Occupant] = {}
+        self.restored: dict[Slot, Occupant] = {}
         self.open_ranks: dict[Token, set[int]] = {}
         self.kept: dict[Token, tuple[Slot, ...]] = {}
         self.send(ControllerStarted(epoch=1))
@@ -242,7 +249,7 @@ class World:
             case StartRank():
                 key = (command.rank.job, command.rank.attempt, command.node)
                 self.alive.setdefault(key, []).append(command.rank)
-                self.pending.append(RankRegistered(rank=command.rank))
+                self.pending.append(RankRegistered(rank=command.rank, prepares=self.prepares > 0))
             case ChangeJobState(state=JobState.RUNNING):
                 pools = (PoolKind.ROLLOUT, PoolKind.TRAINING)
                 steps = [(PhaseKind(str(pool)), pool, i) for i in self._left(command.job) for pool in pools]
@@ -254,8 +261,8 @@ class World:
                 self._next_phase(command.job, command.attempt)
             case GrantPermit():
                 self._occupy(command)
-            case VacateSlot():
-                self._vacate(command)
+            case VacateSlot() | PrepareSlot():
+                self._vacate(command) if isinstance(command, VacateSlot) else self._prepare(command)
             case MoveTail():
                 self._move_tail(command)
             case WidenPermit():
@@ -346,10 +353,37 @@ class World:
                 )
             )
 
+    def _prepare(self, command: PrepareSlot) -> None:
+        """State is restored ahead: where nobody's is, or beside the phase of one who leaves room."""
+        assert self.prepares, f"{command.job} does not know how to restore ahead"
+        for slot in command.slots:
+            there = self.restored.get(slot)
+            assert there is None, f"{slot} has the state of {there} already"
+            assert self.scheduler.state.nodes[slot.node].usable, f"{slot} is on a node that is not usable"
+            before = self.occupants.get(slot)
+            if before is not None and before.job != command.job:
+                assert self._leaves_room(slot, command, before.job), f"{slot}: {command.job} beside {before.job}"
+            self.restored[slot] = Occupant(command.job, command.token, set(range(command.ranks)))
+        for number in range(command.ranks):
+            rank = RankId(command.job, command.attempt, command.role, number)
+            answer = SlotVacated if (command.token.counter + number) % self.prepares == 1 else SlotPrepared
+            self.pending.append(answer(rank=rank, token=command.token, report=PhaseReport()))
+
+    def _leaves_room(self, slot: Slot, command: PrepareSlot, holder: str) -> bool:
+        pool, jobs = str(command.pool), self.scheduler.state.jobs
+        own, other = (getattr(jobs[name].spec.device_memory, pool) for name in (command.job, holder))
+        device = self.scheduler.state.nodes[slot.node].node.device_memory_bytes
+        needed = own.state_bytes + other.state_bytes + other.working_bytes
+        return needed <= device and slot in self.scheduler.rotation(jobs[holder].group).permits[holder].grant.slots
+
     def _take(self, command: GrantPermit | WidenPermit, slots: tuple[Slot, ...], ranks: set[int]) -> None:
         """State may be on the slots from now on, under the command's token."""
+        for slot in (*slots, *getattr(command, "later", ())):
+            if self.restored.get(slot) is not None and self.restored[slot].job == command.job:
+                del self.restored[slot]
         for slot in slots:
-            before = self.occupants.get(slot)
+            there, before = self.restored.get(slot), self.occupants.get(slot)
+            assert there is None, f"{slot} was granted to {command.job} while {there} is restored there"
             if before is not None:
                 assert before.job == command.job, f"{slot} was granted to {command.job} while {before.job} is on it"
                 assert before.token <= command.token
@@ -396,19 +430,23 @@ class World:
             case TailMoved() if event.token in self.kept:
                 self._freed(event.rank, event.token, kept=self.kept[event.token])
             case DeathConfirmed():
-                self.occupants = {
-                    slot: occupant
-                    for slot, occupant in self.occupants.items()
-                    if not (occupant.job == event.job and slot.node == event.node)
-                }
+                self.occupants, self.restored = (
+                    {
+                        slot: occupant
+                        for slot, occupant in there.items()
+                        if not (occupant.job == event.job and slot.node == event.node)
+                    }
+                    for there in (self.occupants, self.restored)
+                )
 
     def _freed(self, rank: RankId, token: Token, kept: tuple[Slot, ...] = ()) -> None:
         """A rank's state is off the slots; one is clean when all ranks have left it."""
-        for slot, occupant in list(self.occupants.items()):
-            if occupant.token == token and slot not in kept:
-                occupant.ranks.discard(rank.rank)
-                if not occupant.ranks:
-                    del self.occupants[slot]
+        for there in (self.occupants, self.restored):
+            for slot, occupant in list(there.items()):
+                if occupant.token == token and slot not in kept:
+                    occupant.ranks.discard(rank.rank)
+                    if not occupant.ranks:
+                        del there[slot]
 
     def _after_phase(self, event: PhaseEnded) -> None:
         rest = [e for e in self.pending if isinstance(e, PhaseEnded) and e.token == event.token]

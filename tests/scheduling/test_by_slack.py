@@ -287,12 +287,21 @@ class Watch(World):
 
 
 @settings(max_examples=60, deadline=None)
-@given(streams, st.sampled_from([published, packed]), st.integers(0, 4 * SECOND), st.booleans(), st.booleans())
+@given(
+    streams,
+    st.sampled_from([published, packed]),
+    st.integers(0, 4 * SECOND),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 2, 3, 100]),
+)
 def test_invariants_hold_every_job_ends_and_the_log_rebuilds_the_state(
-    steps: list[tuple[str, int]], choose, step_us: int, loading: bool, tails: bool
+    steps: list[tuple[str, int]], choose, step_us: int, loading: bool, tails: bool, prepares: int
 ):
     with placing(choose):
-        world = Watch(cluster(*SMALL), step_us=step_us, loading=loading, tails=tails, parameters=WEAVE)
+        world = Watch(
+            cluster(*SMALL), step_us=step_us, loading=loading, tails=tails, prepares=prepares, parameters=WEAVE
+        )
         play(world, steps)
         world.run()
         assert {record.state for record in world.scheduler.state.jobs.values()} <= ENDED

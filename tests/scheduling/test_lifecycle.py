@@ -1,7 +1,7 @@
 """Faults and ends, and recovery from the log, seen through the one door."""
 
 import msgspec
-from builders import World, check_invariants, cluster, derived, job, node
+from builders import GIB, World, check_invariants, cluster, derived, job, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.facts import SCHEMA, Fact
-from weaverl.domain.jobs import ENDED, JobState
+from weaverl.domain.jobs import ENDED, DeviceMemory, DeviceNeed, JobState
 from weaverl.scheduling.scheduler import Scheduler, Snapshot
 from weaverl.scheduling.state import Parameters
 
@@ -203,6 +203,18 @@ streams = st.lists(
 )
 
 
+def need(gib: int) -> DeviceNeed:
+    """State that takes so much of a device of 80 GiB, and as much again to work with."""
+    return DeviceNeed(state_bytes=gib * GIB, working_bytes=gib * GIB)
+
+
+DEVICES = (
+    DeviceMemory(),
+    DeviceMemory(rollout=need(10), training=need(30)),
+    DeviceMemory(rollout=need(30), training=need(20)),
+)
+
+
 def play(world: World, steps: list[tuple[str, int]]) -> None:
     submitted = 0
     for action, number in steps:
@@ -221,6 +233,7 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
                     max_retries=number % 2,
                     profiled=number % 5 > 0,
                     iterations=3 if number % 3 else None,
+                    device_memory=DEVICES[number % len(DEVICES)],
                 )
                 world.submit(spec)
             case "deliver" if world.pending:

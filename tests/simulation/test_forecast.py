@@ -16,7 +16,7 @@ from weaverl.domain.events import AnyEvent
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobState, PhaseProfile
 from weaverl.scheduling.forecast import forecast, least_slowdowns
-from weaverl.scheduling.round_model import Durations, Member, Switches
+from weaverl.scheduling.round_model import DeviceRoom, Durations, Member, Switches
 from weaverl.scheduling.spread import spread
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.simulate import Setup, simulate_heard
@@ -28,6 +28,9 @@ COSTS = Costs(
     tail_migration=False,
 )
 SWITCHES = Switches(2_000_000, 5_000_000)
+LONG_SWITCHES = msgspec.structs.replace(COSTS, rollout_switch_seconds=(6.0, 6.0), training_switch_seconds=(12.0, 12.0))
+IDLE_ONLY = DeviceRoom((None, None), (None, None), (0, 0))
+BESIDE = DeviceRoom((1, 1), (2, 2), (9, 9))
 ROLLOUT, TRAINING = (tuple(Slot(node, device) for device in range(8)) for node in ("r0", "t0"))
 
 Times = dict[str, tuple[float, float, float]]
@@ -39,19 +42,30 @@ THREE: Times = {"a": (100, 30, 60), "b": (80, 40, 40), "c": (70, 60, 70)}
 FULL: Times = {"a": (100, 30, 5), "b": (80, 40, 5), "c": (150, 60, 5)}
 
 
-def members(times: Times) -> list[Member]:
+def members(times: Times, ahead: DeviceRoom | None = None) -> list[Member]:
     """All on one node of each pool."""
     return [
-        Member(name, Pin(ROLLOUT, TRAINING), Durations(*(round(one * 1e6) for one in seconds)), SWITCHES)
+        Member(name, Pin(ROLLOUT, TRAINING), Durations(*(round(one * 1e6) for one in seconds)), SWITCHES, hides=ahead)
         for name, seconds in times.items()
     ]
 
 
+def long_switches(times: Times, ahead: DeviceRoom | None) -> list[Member]:
+    """The same with hand-overs that are worth hiding."""
+    switches = Switches(6_000_000, 12_000_000)
+    return [msgspec.structs.replace(one, switches=switches) for one in members(times, ahead)]
+
+
 def simulated(
-    times: Times, slo: float, cv: float, costs: Costs = COSTS, tails: Mapping[str, float] = {}
+    times: Times,
+    slo: float,
+    cv: float,
+    costs: Costs = COSTS,
+    tails: Mapping[str, float] = {},
+    ahead: DeviceRoom | None = None,
 ) -> dict[str, float]:
     """Slowdowns of jobs that come at once and end together."""
-    expected = forecast(members(times), dict.fromkeys(times, slo), tails=tails, iterations=60)
+    expected = forecast(members(times, ahead), dict.fromkeys(times, slo), tails=tails, iterations=60)
     gib = 1 / (8 * 1.073741824 / 20 * 1.15)
     jobs = [
         row(
@@ -67,7 +81,13 @@ def simulated(
         for name, (rollout, training, sync) in times.items()
     ]
     ends = Ends()
-    setup = Setup(policy="weave", seed=1 if cv else None, costs=costs, max_moves_per_job=0)
+    setup = Setup(
+        policy="weave",
+        seed=1 if cv else None,
+        costs=costs,
+        max_moves_per_job=0,
+        hidden_switches=ahead is not None,
+    )
     with placing(packed):
         found = simulate_heard(trace(*jobs), setup, [ends])
     return dict(zip(ends.names, found.jobs.slowdown, strict=True))
@@ -124,6 +144,36 @@ def test_with_tails_that_are_moved_the_forecast_is_what_the_simulated_group_come
     slos, costs = dict.fromkeys(times, 4.0), msgspec.structs.replace(COSTS, tail_migration=True)
     found = forecast(members(times), slos, tails=dict.fromkeys(times, 0.5))
     assert found == pytest.approx(simulated(times, 4.0, 0.0, costs, tails=dict.fromkeys(times, 0.5)), rel=0.03)
+
+
+@pytest.mark.parametrize("ahead", [IDLE_ONLY, BESIDE], ids=["while idle", "beside the holder"])
+@pytest.mark.parametrize("times", [ALIKE, SHORT_AND_LONG, THREE, FULL])
+@pytest.mark.parametrize("tail", [False, True], ids=["no tails", "tails"])
+def test_with_hidden_switches_the_forecast_is_what_the_simulated_group_comes_to(
+    times: Times, ahead: DeviceRoom, tail: bool
+):
+    slos, room = dict.fromkeys(times, 4.0), 0.3 if ahead is BESIDE else 1.0
+    tails = dict.fromkeys(times, 0.5) if tail else {}
+    costs = msgspec.structs.replace(LONG_SWITCHES, tail_migration=tail, rollout_working=room, training_working=room)
+    found = forecast(long_switches(times, ahead), slos, tails=tails)
+    assert found == pytest.approx(simulated(times, 4.0, 0.0, costs, tails, ahead), rel=0.05)
+    without = forecast(long_switches(times, None), slos, tails=tails)
+    assert sum(found.values()) <= sum(without.values())
+
+
+@pytest.mark.parametrize("ahead", [IDLE_ONLY, BESIDE], ids=["while idle", "beside the holder"])
+def test_with_hidden_switches_and_drawn_rollouts_the_forecast_comes_near(ahead: DeviceRoom):
+    slos, room = dict.fromkeys(THREE, 2.0), 0.3 if ahead is BESIDE else 1.0
+    costs = msgspec.structs.replace(LONG_SWITCHES, rollout_working=room, training_working=room)
+    found = forecast(long_switches(THREE, ahead), slos, rollouts=spreads(THREE, 0.3), iterations=60)
+    assert found == pytest.approx(simulated(THREE, 2.0, 0.3, costs, {}, ahead), rel=0.05)
+
+
+def test_no_bound_counts_a_switch_that_may_be_hidden():
+    visible, hidden = (
+        least_slowdowns(long_switches(FULL, ahead), dict.fromkeys(FULL, 9.0)) for ahead in (None, BESIDE)
+    )
+    assert all(hidden[name] < visible[name] for name in FULL)
 
 
 def test_tails_that_are_moved_leave_others_less_to_wait():

@@ -33,7 +33,7 @@ def timeline(out: Out = None) -> None:
     record = Home().require_head()
     header, found = live_timeline(connect(record.access), record.cluster)
     if out is None or is_standard_output(out):
-        for line in timeline_lines(header, found.intervals):
+        for line in timeline_lines(header, (*found.intervals, *found.restores)):
             sys.stdout.buffer.write(line)
         _warn_if_partial(header)
         return

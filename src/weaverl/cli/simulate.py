@@ -46,6 +46,9 @@ Drift = Annotated[
     typer.Option(metavar="FACTOR", help="Rollouts grow to this factor over each job, not as in the trace."),
 ]
 NoTail = Annotated[bool, typer.Option("--no-tail-migration", help="Rollouts hold all their devices to their end.")]
+NoHidden = Annotated[
+    bool, typer.Option("--no-hidden-switches", help="Policy weave restores no state before its job asks for the slots.")
+]
 Sharing = Annotated[str, typer.Option(metavar="per_node|shared", help="The slow link: for each pair of nodes, or one.")]
 SharingFile = Annotated[
     Path | None,
@@ -97,6 +100,7 @@ def simulate(
     no_random: NoRandom = False,
     drift: Drift = None,
     no_tail_migration: NoTail = False,
+    no_hidden_switches: NoHidden = False,
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
     fleet: Fleet = None,
@@ -139,6 +143,7 @@ def simulate(
         costs=costs,
         timings=not no_timings,
         sharing=shared,
+        hidden_switches=not no_hidden_switches,
     )
     check_share(fleet, setup)
     loaded = load_trace(trace, drift)
@@ -174,6 +179,7 @@ def compare(
     no_random: NoRandom = False,
     drift: Drift = None,
     no_tail_migration: NoTail = False,
+    no_hidden_switches: NoHidden = False,
     link_sharing: Sharing = "per_node",
     max_nodes: MaxNodes = None,
     fleet: Fleet = None,
@@ -195,7 +201,13 @@ def compare(
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     named = named_runs(policies, objective, colocate)
     shared = None if sharing is None else load_sharing(sharing)
-    setup = Setup(seed=None if no_random else seed, costs=costs, timings=not no_timings, sharing=shared)
+    setup = Setup(
+        seed=None if no_random else seed,
+        costs=costs,
+        timings=not no_timings,
+        sharing=shared,
+        hidden_switches=not no_hidden_switches,
+    )
     check_share(fleet, setup)
     loaded = [load_trace(name, drift) for name in traces]
     check_names(loaded)

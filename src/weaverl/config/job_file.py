@@ -28,7 +28,7 @@ from weaverl.config.values import (
     text,
     text_or_nothing,
 )
-from weaverl.domain.jobs import HostMemory, JobSpec, PhaseProfile, Placement, Role
+from weaverl.domain.jobs import DeviceMemory, DeviceNeed, HostMemory, JobSpec, PhaseProfile, Placement, Role
 
 JOB_KEYS = (
     "name",
@@ -39,6 +39,7 @@ JOB_KEYS = (
     "staleness",
     "gpus",
     "host_memory",
+    "device_memory",
     "iterations",
     "profile",
     "roles",
@@ -60,6 +61,7 @@ PROFILE_KEYS = (
     "rollout_switch",
     "training_switch",
 )
+DEVICE_KEYS = ("state", "working")
 ROLE_KEYS = ("command", "processes_per_node")
 ROLES = {Placement.DISAGGREGATED: ("driver", "rollout", "training"), Placement.LOCAL: ("run",)}
 OPTIONAL_ROLES = frozenset({"driver"})
@@ -93,6 +95,7 @@ def parse_job(content: str, *, file: str = "JOB.yaml", directory: Path) -> JobSp
         rollout_gpus=gpus.required("rollout", integer(at_least=1)),
         training_gpus=gpus.required("training", integer(at_least=1)),
         host_memory=section.required("host_memory", _host_memory),
+        device_memory=section.optional("device_memory", _device_memory, DeviceMemory()),
         iterations=section.optional("iterations", integer(at_least=1), None),
         profile=section.optional("profile", lambda node: _profile(node, staleness), None),
         roles=section.required("roles", lambda node: _roles(node, placement)),
@@ -139,6 +142,20 @@ def _host_memory(node: Node) -> HostMemory:
         rollout_bytes=section.required("rollout", demand),
         training_bytes=section.required("training", demand),
     )
+
+
+def _device_memory(node: Node) -> DeviceMemory:
+    section = Section(node, POOL_KEYS)
+    return DeviceMemory(
+        rollout=section.optional("rollout", _device_need, None),
+        training=section.optional("training", _device_need, None),
+    )
+
+
+def _device_need(node: Node) -> DeviceNeed:
+    section = Section(node, DEVICE_KEYS)
+    demand = memory(Rounding.UP)
+    return DeviceNeed(state_bytes=section.required("state", demand), working_bytes=section.required("working", demand))
 
 
 def _profile(node: Node, staleness: int) -> PhaseProfile:

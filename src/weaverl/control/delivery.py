@@ -15,6 +15,7 @@ from weaverl.domain.commands import (
     GrantPermit,
     KillJob,
     MoveTail,
+    PrepareSlot,
     RefuseRequest,
     StartRank,
     VacateSlot,
@@ -40,7 +41,7 @@ def deliver(command: AnyCommand, ranks: tuple[RankId, ...]) -> Iterator[Write]:
         case KillJob():
             yield Put(names.revoked(command.job, command.attempt), b"1")
             yield Append(names.node_inbox(command.node), encode_command(command))
-        case GrantPermit() | VacateSlot() | MoveTail() | WidenPermit():
+        case GrantPermit() | VacateSlot() | PrepareSlot() | MoveTail() | WidenPermit():
             for number in range(command.ranks):
                 inbox = names.rank_inbox(RankId(command.job, command.attempt, command.role, number))
                 yield Append(inbox, encode_command(command))

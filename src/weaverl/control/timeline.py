@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from weaverl.control.restores import Restores
 from weaverl.domain.commands import AdmitJob, GrantPermit
 from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, RankId, SlotVacated
 from weaverl.domain.facts import Fact
@@ -33,8 +34,10 @@ def timeline_of(facts: Iterable[Fact]) -> Timeline:
     permits: dict[str, _Open] = {}
     left_at: dict[RankId, int] = {}
     intervals: list[Interval] = []
+    restores = Restores()
     for fact in facts:
         event = fact.event
+        restores.hear(fact)
         match event:
             case PermitRequested():
                 requested[(event.job, event.attempt, event.role, event.phase, event.iteration)] = event.at
@@ -52,7 +55,8 @@ def timeline_of(facts: Iterable[Fact]) -> Timeline:
                 asked = requested.get(key, event.at)
                 permits[str(command.token)] = _Open(command, asked, event.at)
     intervals += [_interval(permit) for permit in permits.values() if len(permit.ended) == permit.grant.ranks]
-    return Timeline(intervals=tuple(sorted(intervals, key=lambda one: (one.granted_at, one.job, one.phase))))
+    in_order = tuple(sorted(intervals, key=lambda one: (one.granted_at, one.job, one.phase)))
+    return Timeline(intervals=in_order, restores=tuple(restores.ended()))
 
 
 def pins_of(facts: Iterable[Fact]) -> dict[str, dict[int, Pin]]:

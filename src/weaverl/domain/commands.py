@@ -148,6 +148,21 @@ class VacateSlot(Command, frozen=True, kw_only=True, tag=True):
     ranks: int
 
 
+class PrepareSlot(Command, frozen=True, kw_only=True, tag=True):
+    """The role's ranks restore their state onto the slots ahead of the job's next phase in the pool.
+
+    It is no permit: from here on the state lingers there under the token as after a phase, and is vacated like it.
+    """
+
+    job: str
+    attempt: int
+    role: str
+    token: Token
+    pool: PoolKind
+    slots: tuple[Slot, ...]
+    ranks: int
+
+
 class RegroupJobs(Command, frozen=True, kw_only=True, tag=True):
     """A group's nodes and members are as given here from now on; without members it is gone."""
 
@@ -214,6 +229,7 @@ AnyCommand = (
     | MoveTail
     | WidenPermit
     | VacateSlot
+    | PrepareSlot
     | RegroupJobs
     | PlanMove
     | DropMove

@@ -75,10 +75,11 @@ class JobCancelled(Event, frozen=True, kw_only=True, tag=True):
 
 
 class RankRegistered(Event, frozen=True, kw_only=True, tag=True):
-    """``weave.init()`` ran in a rank."""
+    """``weave.init()`` ran in a rank. ``prepares``: it knows how to restore its state ahead of a permit."""
 
     rank: RankId
     pid: int = 0
+    prepares: bool = False
 
 
 class PermitRequested(Event, frozen=True, kw_only=True, tag=True):
@@ -161,6 +162,17 @@ class SlotVacated(Event, frozen=True, kw_only=True, tag=True):
     report: PhaseReport
 
 
+class SlotPrepared(Event, frozen=True, kw_only=True, tag=True):
+    """A rank has restored its state ahead of a permit: it lingers on the slots that it was given under ``token``.
+
+    One that could not, or need not any more, says ``SlotVacated``.
+    """
+
+    rank: RankId
+    token: Token
+    report: PhaseReport
+
+
 class ProcessExited(Event, frozen=True, kw_only=True, tag=True):
     """The main process of a rank ended. ``exit_code`` is negative for a signal, None if it cannot be known.
 
@@ -217,6 +229,7 @@ AnyEvent = (
     | TailReached
     | TailMoved
     | SlotVacated
+    | SlotPrepared
     | ProcessExited
     | StartFailed
     | DeathConfirmed

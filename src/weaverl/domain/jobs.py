@@ -87,6 +87,20 @@ class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
     training_bytes: int
 
 
+class DeviceNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one device that a job takes in a pool: its state, and what its phases work with beside it. Bytes."""
+
+    state_bytes: int
+    working_bytes: int
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job takes of each of its devices; None where that is not known."""
+
+    rollout: DeviceNeed | None = None
+    training: DeviceNeed | None = None
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a job file says.
 
@@ -112,3 +126,4 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_phase_seconds: float | None = None
     max_retries: int = 0
     staleness: int = 0
+    device_memory: DeviceMemory = DeviceMemory()

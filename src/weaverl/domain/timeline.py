@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weaverl.domain.cluster import Slot
+from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
 
 
@@ -46,7 +46,26 @@ class NodeSpan(msgspec.Struct, frozen=True, kw_only=True):
     given_back_at: int
 
 
+class Restore(msgspec.Struct, frozen=True, kw_only=True):
+    """State that was restored onto a job's slots of a pool (``restored``) ahead of a permit. Microseconds.
+
+    It is on the slots from ``began_at`` on, whole by ``ready_at``, until ``left_at``: when a permit of the job took it
+    over, or it was off them again. Nobody works with it there, so that it is no busy time.
+    """
+
+    restored: PoolKind
+    job: str
+    attempt: int
+    slots: tuple[Slot, ...]
+    token: str
+    began_at: int
+    ready_at: int
+    left_at: int
+    restored_bytes: int = 0
+
+
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """All intervals of a run, by ``granted_at``."""
+    """All intervals of a run, by ``granted_at``, and what was restored ahead of them."""
 
     intervals: tuple[Interval, ...]
+    restores: tuple[Restore, ...] = ()

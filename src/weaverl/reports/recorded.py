@@ -18,7 +18,7 @@ from weaverl.simulation.traces.records import Trace
 
 def write_recorded(path: Path, cluster: Cluster, recorder: Recorder) -> None:
     """Write the timeline file of a simulated run, or leave what was there."""
-    write_records(path, header_of(cluster, recorder), chain(recorder.intervals(), recorder.spans))
+    write_records(path, header_of(cluster, recorder), chain(recorder.intervals(), recorder.restores(), recorder.spans))
 
 
 def audit_recorded(trace: Trace, cluster: Cluster, recorder: Recorder, outcome: Outcome) -> SimulatedAudit:
@@ -26,7 +26,7 @@ def audit_recorded(trace: Trace, cluster: Cluster, recorder: Recorder, outcome: 
     header = msgspec.to_builtins(header_of(cluster, recorder))
     slots = [[(slot.node, slot.device) for slot in where] for where in recorder.slots]
     spans = [msgspec.to_builtins(span) for span in recorder.spans]
-    table = table_of_rows(header, list(recorder.jobs), slots, recorder.rows, spans)
+    table = table_of_rows(header, list(recorder.jobs), slots, recorder.rows, spans, recorder.restored_rows)
     rows = [msgspec.to_builtins(job) for job in trace.jobs]
     return audit_simulated(table, rows, outcome.parameters, msgspec.to_builtins(outcome))
 

@@ -1,4 +1,6 @@
-"""Timeline files: JSON lines, a header first, then one interval a line; of a simulation also the times of its nodes.
+"""Timeline files: JSON lines, a header first, then one interval a line, and what was restored ahead of its phase.
+
+Of a simulation also the times of its nodes.
 
 A process that dies while it writes leaves half a line. Only that half line is lost: readers skip it and
 say so, and who appends next starts on a fresh line. Anything else that is not an interval is damage and an error.
@@ -13,14 +15,14 @@ import msgspec
 
 from weaverl.domain.cluster import Cluster, Slot
 from weaverl.domain.groups import Pin
-from weaverl.domain.jobs import HostMemory, JobSpec
-from weaverl.domain.timeline import Interval, NodeSpan, Timeline
+from weaverl.domain.jobs import DeviceMemory, HostMemory, JobSpec
+from weaverl.domain.timeline import Interval, NodeSpan, Restore, Timeline
 from weaverl.errors import ClusterError, UsageError
 from weaverl.whole_file import whole_file
 
 SCHEMA = 1
 CLOCK_UNIT = "us"
-SPAN_START = b'{"node":'
+SPAN_START, RESTORE_START = b'{"node":', b'{"restored":'
 
 
 class AttemptPin(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class TimelineJob(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int | None = None
     pins: tuple[AttemptPin, ...] = ()
     staleness: int = 0
+    device_memory: DeviceMemory = DeviceMemory()
 
 
 class TimelineHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,10 +83,11 @@ def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
             AttemptPin(attempt=number, rollout=pin.rollout, training=pin.training)
             for number, pin in sorted(pins.items())
         ),
+        device_memory=spec.device_memory,
     )
 
 
-def timeline_lines(header: TimelineHeader, records: Iterable[Interval | NodeSpan]) -> Iterator[bytes]:
+def timeline_lines(header: TimelineHeader, records: Iterable[Interval | Restore | NodeSpan]) -> Iterator[bytes]:
     """The lines of a timeline file, each with its line end."""
     yield _line(header)
     for record in records:
@@ -92,10 +96,10 @@ def timeline_lines(header: TimelineHeader, records: Iterable[Interval | NodeSpan
 
 def write_timeline(path: Path, header: TimelineHeader, timeline: Timeline) -> None:
     """Write a whole timeline file, or leave what was there."""
-    write_records(path, header, timeline.intervals)
+    write_records(path, header, (*timeline.intervals, *timeline.restores))
 
 
-def write_records(path: Path, header: TimelineHeader, records: Iterable[Interval | NodeSpan]) -> None:
+def write_records(path: Path, header: TimelineHeader, records: Iterable[Interval | Restore | NodeSpan]) -> None:
     """Write a whole timeline file, one record after the other, or leave what was there."""
     with whole_file(path) as stream:
         stream.buffer.writelines(timeline_lines(header, records))
@@ -119,12 +123,16 @@ def read_timeline(path: Path) -> TimelineFile:
     decoder = msgspec.json.Decoder(Interval)
     intervals: list[Interval] = []
     spans: list[NodeSpan] = []
+    restores: list[Restore] = []
     for number, line in enumerate(lines[1:], start=2):
         if line.startswith(SPAN_START):
             spans.append(msgspec.json.decode(line, type=NodeSpan))
+        elif line.startswith(RESTORE_START):
+            restores.append(msgspec.json.decode(line, type=Restore))
         else:
             intervals.append(_interval(path, number, line, decoder))
-    return TimelineFile(header=header, timeline=in_order(intervals), torn_bytes=torn_bytes, spans=tuple(spans))
+    timeline = msgspec.structs.replace(in_order(intervals), restores=tuple(restores))
+    return TimelineFile(header=header, timeline=timeline, torn_bytes=torn_bytes, spans=tuple(spans))
 
 
 def in_order(intervals: Iterable[Interval]) -> Timeline:

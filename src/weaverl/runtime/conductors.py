@@ -1,5 +1,6 @@
 """How a phase is run: under a permit, with state moved on and off slots; without one, as ``unwoven`` does."""
 
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -11,10 +12,10 @@ import msgspec
 
 from weaverl.channel.store import Store
 from weaverl.domain.cluster import Node, PoolKind, Slot
-from weaverl.domain.commands import GrantPermit
+from weaverl.domain.commands import GrantPermit, PrepareSlot
 from weaverl.domain.events import PhaseReport, Token
 from weaverl.domain.jobs import PhaseKind
-from weaverl.errors import DeviceMemoryError, PhaseError
+from weaverl.errors import DeviceMemoryError, FencedError, HostMemoryError, PhaseError, ResidencyError
 from weaverl.runtime.environment import RankEnvironment
 from weaverl.runtime.off_loop import off_loop
 from weaverl.runtime.permits import OUTAGE_PATIENCE_SECONDS, PermitClient, Wanted
@@ -23,6 +24,9 @@ from weaverl.runtime.unwoven import OpenPhase, now_us
 
 if TYPE_CHECKING:
     from weaverl.runtime.residency import Residency
+
+
+logger = logging.getLogger("weaverl.runtime")
 
 
 class Conductor(Protocol):
@@ -75,8 +79,10 @@ class Permitted:
         self._nodes = nodes
         self._residency: Residency | None = None
         self._moving = threading.RLock()
-        self._at: GrantPermit | None = None
-        """Whose slots our state is on: those of the phase that runs, or that it lingers from. Under ``_moving``."""
+        self._at: GrantPermit | PrepareSlot | None = None
+        """Whose slots our state is on: of the phase that runs, or that it lingers from or for. Under ``_moving``."""
+        self._running = False
+        """Whether a phase has its permit: until it gives that back its slots are where state belongs."""
         self._pid = os.getpid()
         self._client = PermitClient(store, environment.rank, self, outage_patience_seconds)
         self._client.start(self._pid)
@@ -143,6 +149,31 @@ class Permitted:
             there = self._at is not None and self._at.token == token
             return self._save() if there else PhaseReport()
 
+    def prepare(self, command: PrepareSlot) -> PhaseReport | None:
+        """Restore state onto slots ahead of a permit; called by the thread that listens to the controller.
+
+        None, and nothing is on the slots, if a phase runs, this attempt was given up, or state cannot be moved there.
+        """
+        with self._moving:
+            if self._running or (self._at is not None and self._at.token > command.token):
+                return None
+            try:
+                self._client.check()
+                return self._restore_ahead(command)
+            except (FencedError, DeviceMemoryError, HostMemoryError, ResidencyError) as error:
+                logger.info("cannot restore its state ahead: %s", error)
+                return None
+
+    def _restore_ahead(self, command: PrepareSlot) -> PhaseReport:
+        """Under ``_moving``. Where it fails, state is in host memory, or where it was under an earlier token."""
+        started = now_us()
+        left = self._at
+        if left is not None and left.pool is not command.pool:
+            self._client.left_slots(left.token, self._save())
+        moved = self._residency.restore(self._owned(command)).bytes if self._residency else 0
+        self._at = command
+        return PhaseReport(restore_us=now_us() - started, restored_bytes=moved)
+
     def decline(self, grant: GrantPermit) -> bool:
         """Take note of a grant that nobody will use; what lingers on its slots does so under its token from now on."""
         with self._moving:
@@ -187,6 +218,7 @@ class Permitted:
         """State comes to the permit's slots, from slots of the other pool if it lingers there; bytes, microseconds."""
         started = now_us()
         with self._moving:
+            self._running = True
             left = self._at
             if left is not None and left.pool is grant.pool:
                 self._at = grant
@@ -212,6 +244,7 @@ class Permitted:
     def _depart(self, grant: GrantPermit) -> PhaseReport:
         """State leaves the slots if somebody waits for them or it has outgrown them, and lingers otherwise."""
         with self._moving:
+            self._running = False
             if self._at is not grant or self._residency is None or grant.vacate:
                 return self._save()
             try:
@@ -227,8 +260,8 @@ class Permitted:
         self._at = None
         return PhaseReport(saved_bytes=move.bytes, save_us=move.microseconds) if move else PhaseReport()
 
-    def _owned(self, grant: GrantPermit) -> tuple[Slot, ...]:
-        """The permit's slots that this process drives."""
+    def _owned(self, grant: GrantPermit | PrepareSlot) -> tuple[Slot, ...]:
+        """The slots of a permit, or of what is restored ahead of one, that this process drives."""
         return tuple(slot for slot in grant.slots if slot in self._slots)
 
     def _pin_to(self, grant: GrantPermit) -> None:

@@ -1,4 +1,4 @@
-"""A rank's line to the controller: asks for permits, waits for grants, and clears lingering state when told to.
+"""A rank's line to the controller: asks for permits, waits for grants, clears and restores state when told to.
 
 One thread of the runtime reads the rank's inbox. A grant goes to whoever waits for it; one that nobody waits for any
 more (its phase was cancelled, or gave up on the controller) is given back, so that no slot is held for nothing.
@@ -17,7 +17,7 @@ from weaverl.channel.sender import Sender
 from weaverl.channel.store import START, Store, Trim, Write
 from weaverl.channel.wire import decode_command
 from weaverl.domain.cluster import PoolKind
-from weaverl.domain.commands import AnyCommand, GrantPermit, VacateSlot
+from weaverl.domain.commands import AnyCommand, GrantPermit, PrepareSlot, VacateSlot
 from weaverl.domain.events import (
     AnyEvent,
     CheckpointWritten,
@@ -27,6 +27,7 @@ from weaverl.domain.events import (
     PhaseReport,
     RankId,
     RankRegistered,
+    SlotPrepared,
     SlotVacated,
     Token,
 )
@@ -44,6 +45,9 @@ class SlotOwner(Protocol):
 
     def vacate(self, token: Token) -> PhaseReport:
         """Save the state that lingers from a token's phase, if it is still there."""
+
+    def prepare(self, command: PrepareSlot) -> PhaseReport | None:
+        """Restore state ahead of a permit; None if that cannot be: then it is not on the slots."""
 
     def decline(self, grant: GrantPermit) -> bool:
         """Take note of a grant that nobody will use; whether its slots are clean."""
@@ -91,7 +95,7 @@ class PermitClient:
 
     def start(self, pid: int) -> None:
         """Register the rank and begin to listen."""
-        self._send(RankRegistered(rank=self._rank, pid=pid))
+        self._send(RankRegistered(rank=self._rank, pid=pid, prepares=True))
         self._thread.start()
 
     def close(self) -> None:
@@ -226,6 +230,16 @@ class PermitClient:
             case VacateSlot(token=token):
                 # Answered also if nothing was there: past its deadline the silent are killed.
                 self.left_slots(token, self._owner.vacate(token))
+            case PrepareSlot():
+                self._prepare(command)
+
+    def _prepare(self, command: PrepareSlot) -> None:
+        """Commands are read in order: a grant that follows waits for the restore, and so does a demand to vacate."""
+        report = self._owner.prepare(command)
+        if report is None:
+            self.left_slots(command.token, PhaseReport())
+        else:
+            self._send(SlotPrepared(rank=self._rank, token=command.token, report=report))
 
     def _hand_over(self, grant: GrantPermit) -> bool:
         """Give a grant to the phase that waits for it; False if nobody ever will.

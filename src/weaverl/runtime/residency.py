@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.hooks import RemovableHandle
 
 from weaverl.domain.cluster import Slot
-from weaverl.errors import HostMemoryError
+from weaverl.errors import DeviceMemoryError, HostMemoryError
 from weaverl.runtime.device_memory import DeviceMemory
 from weaverl.runtime.guards import guard_use
 from weaverl.runtime.host_arena import HostArena, register_with_cuda, unregister_with_cuda
@@ -142,7 +142,10 @@ class Residency:
             assert self._away is not None
             blocks = list(self._away.values())
             self._charge(_shares(sum(block.nbytes for block in blocks), slots))
-            self._return(blocks, moves)
+            try:
+                self._return(blocks, moves)
+            except torch.OutOfMemoryError as error:
+                raise DeviceMemoryError(f"no room on the device for state that comes back: {error}") from error
             self._remove_guards()
             return _move(blocks, started)
 

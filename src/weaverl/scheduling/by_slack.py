@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from weaverl.domain.commands import AnyCommand
 from weaverl.domain.events import PermitRequested
-from weaverl.scheduling import granting
+from weaverl.scheduling import granting, restores
 from weaverl.scheduling.progress import is_late
 from weaverl.scheduling.protection import awaited, room_of, watch
 from weaverl.scheduling.rings import Member, Seat
@@ -38,7 +38,8 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
     if rotation.later:
         yield from granting.widen(rotation, cluster)
     reserved, members = 0, rotation.rings.members
-    for request in in_order(rotation, cluster):
+    order = in_order(rotation, cluster)
+    for request in order:
         member = members[request.job]
         seat = member.seat(request.pool)
         if rotation.holding & seat.bit or not granting.is_ready(request, member, seat, cluster):
@@ -47,6 +48,8 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
             yield from _serve_or_wait(rotation, request, member, seat, cluster)
         if not rotation.holding & seat.bit:
             reserved |= seat.mask
+    if cluster.parameters.restores_ahead and rotation.rings.shared:
+        yield from restores.decide(rotation, cluster, order)
 
 
 def _serve_or_wait(
@@ -100,7 +103,7 @@ def _serve(
     """Grant a request that goes next, or clear its slots."""
     if seat.mask & (rotation.held | rotation.later):
         yield from granting.beside_tails(rotation, request, member, seat, cluster)
-    elif rotation.lingers & ~member.lingers & seat.mask:
+    elif not granting.is_clear(rotation, member, seat.mask):
         yield from granting.vacate(granting.left_by_others(rotation, request.job, seat.mask), cluster)
     else:
         yield granting.grant(rotation, request, member, seat, cluster)

@@ -1,16 +1,19 @@
 """What groups by slack come to: the slowdown of each member in the long run, played out under the rule of ``by_slack``.
 
-The play has no faults and nobody who comes or goes; a hand-over is paid in full wherever states take turns, and tails
-are moved where members are said to have any. The same members always give the same answer.
+The play has no faults and nobody who comes or goes; a hand-over is paid wherever states take turns, but for what is
+restored ahead (see ``restores``), and tails are moved where members are said to have any. The same members always give
+the same answer.
 """
 
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from msgspec import structs
+
 from weaverl.domain.cluster import Slot
 from weaverl.scheduling.play import Play
 from weaverl.scheduling.players import Pair, Player
-from weaverl.scheduling.round_model import Member, chains_us, held_us, lines_of
+from weaverl.scheduling.round_model import NO_SWITCHES, Member, chains_us, held_us, lines_of
 from weaverl.scheduling.tails import PUBLISHED_TAIL, TailRule
 
 ITERATIONS = 15
@@ -56,7 +59,7 @@ def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dic
     of the slot's time must do for the member's own phases. A group with any bound above its member's SLO is pruned.
     """
     lines = lines_of(members)
-    held = held_us(members, lines)
+    held = _least_held_us(members, lines)
     solo = [member.solo_us for member in members]
     least = [chain / one for chain, one in zip(chains_us(members, held), solo, strict=True)]
     needs = [us / (slos[members[vertex // 2].job] * solo[vertex // 2]) for vertex, us in enumerate(held)]
@@ -68,6 +71,12 @@ def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dic
             share = sum(held[vertex] for vertex in own) / solo[place]
             least[place] = max(least[place], share / left if left > 0 else inf)
     return {member.job: bound for member, bound in zip(members, least, strict=True)}
+
+
+def _least_held_us(members: Sequence[Member], lines: Sequence[Sequence[int]]) -> list[int]:
+    """How long each phase holds its slots at least: without the switches that may be hidden."""
+    visible = [member if member.hides is None else structs.replace(member, switches=NO_SWITCHES) for member in members]
+    return held_us(visible, lines)
 
 
 def _masks(members: Sequence[Member]) -> list[int]:

@@ -72,6 +72,13 @@ def _is_wanted_by_others(rotation: Rotation, job: str, seat: Seat) -> bool:
     return False
 
 
+def is_clear(rotation: Rotation, member: Member, mask: int) -> bool:
+    """Whether no state of others lingers on slots."""
+    if not rotation.lingers & mask:
+        return True
+    return not any(other.lingers & mask for other in rotation.rings.members.values() if other is not member)
+
+
 def left_by_others(rotation: Rotation, job: str, mask: int) -> list[Lingering]:
     """State that others left on slots."""
     lingering = rotation.state.lingering

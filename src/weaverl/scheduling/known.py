@@ -19,6 +19,7 @@ from weaverl.domain.commands import (
     LearnProfile,
     MoveTail,
     PlanMove,
+    PrepareSlot,
     QueueJob,
     RefusePlan,
     RefuseRequest,
@@ -44,6 +45,7 @@ from weaverl.domain.events import (
     PlanProposed,
     ProcessExited,
     RankRegistered,
+    SlotPrepared,
     SlotVacated,
     StartFailed,
     TailMoved,
@@ -116,6 +118,7 @@ class Known:
             TailReached: lambda event: self._tell(event, Rotation.tail_reached, ending=False),
             TailMoved: lambda event: self._tell(event, Rotation.tail_moved),
             SlotVacated: lambda event: self._tell(event, Rotation.slot_vacated),
+            SlotPrepared: lambda event: self._tell(event, Rotation.slot_prepared),
             ProcessExited: lambda event: lifecycle.observe_exit(self.state, event),
             StartFailed: _nothing,
             DeathConfirmed: self._observe_death,
@@ -138,6 +141,7 @@ class Known:
             DropMove: lambda command, _: moves.fold_drop(self.state, command),
             RefusePlan: _nothing,
             VacateSlot: lambda command, _: self._rotation_for(command).vacating(command),
+            PrepareSlot: self._prepare,
             RegroupJobs: self._shrink,
             KillJob: _nothing,
             ChangeJobState: self._change_state,
@@ -184,7 +188,7 @@ class Known:
 
     def _tell(
         self,
-        event: TailReached | TailMoved | SlotVacated,
+        event: TailReached | TailMoved | SlotVacated | SlotPrepared,
         fold: Callable[[Rotation, Any], None],
         *,
         ending: bool = True,
@@ -235,6 +239,10 @@ class Known:
     def _grant(self, command: GrantPermit, _: AnyEvent) -> None:
         self.state.tokens = command.token.counter
         self._rotation_for(command).granted(command, self.state.now)
+
+    def _prepare(self, command: PrepareSlot, _: AnyEvent) -> None:
+        self.state.tokens = command.token.counter
+        self._rotation_for(command).preparing(command)
 
     def _set_timer(self, command: SetTimer, _: AnyEvent) -> None:
         kind, *names = command.name.split("/")
@@ -301,7 +309,7 @@ class Known:
             return None
         return record, self.rotations[record.group]
 
-    def _rotation_for(self, command: GrantPermit | VacateSlot | MoveTail | WidenPermit) -> Rotation:
+    def _rotation_for(self, command: GrantPermit | VacateSlot | PrepareSlot | MoveTail | WidenPermit) -> Rotation:
         return self.rotations[self.state.jobs[command.job].group or ""]
 
     def _touch(self, rotation: Rotation | None) -> None:

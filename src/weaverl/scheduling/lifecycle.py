@@ -45,7 +45,8 @@ def observe_registration(state: ClusterState, event: RankRegistered) -> None:
     """Fold a rank's ``init``."""
     record = current(state, event.rank.job, event.rank.attempt)
     if record is not None and rank_key(event.rank) in record.ranks:
-        record.ranks[rank_key(event.rank)].registered = True
+        rank = record.ranks[rank_key(event.rank)]
+        rank.registered, rank.prepares = True, event.prepares
 
 
 def observe_exit(state: ClusterState, event: ProcessExited) -> None:

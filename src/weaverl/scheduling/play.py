@@ -16,6 +16,7 @@ class Play:
         self._players, self._num_members, self._tail = players, len(members), tail
         self._now = self._held = self._later = self._order = 0
         self._waiting: list[Player] = []
+        hides = any(player.hides is not None for player in players)
         self._queue: list[tuple[int, int, Callable[[Player], None], Player]] = []
         for player in players:
             others = [other for other in players if other is not player]
@@ -23,6 +24,11 @@ class Play:
             player.neighbours = [
                 [other for other in others if (other.masks[0] | other.masks[1]) & mask] for mask in player.masks
             ]
+            if hides:
+                player.followers = [
+                    [(other, pool) for other in players for pool in (0, 1) if other.masks[pool] & mask]
+                    for mask in player.masks
+                ]
             if player.pair is None:
                 self._at(0, self._ask, player)
             elif not player.trains:
@@ -79,6 +85,7 @@ class Play:
 
     def _rollout_ended(self, player: Player) -> None:
         player.keeps = player.later = 0
+        player.leaves(self._now)
         self._free(player, player.holds)
         if player.pair is not None:
             self._side_over(player)
@@ -89,6 +96,7 @@ class Play:
         self._waiting.append(player)
 
     def _training_ended(self, player: Player) -> None:
+        player.leaves(self._now)
         self._free(player, player.holds)
         if player.pair is not None:
             self._at(self._now + player.rest_us, self._side_over, player)
@@ -194,8 +202,9 @@ class Play:
         player.holds, player.later = mask & ~later, later
         self._held |= player.holds
         self._later |= later
+        paid_us = player.paid_us(self._now, (other for other in self._players if other.keeps & later))
         if player.trains:
-            self._at(self._now + player.training_held_us, self._training_ended, player)
+            self._at(self._now + player.training_us + paid_us, self._training_ended, player)
         else:
-            player.start_rollout(self._now)
+            player.start_rollout(self._now, paid_us)
             self._at(player.next_step(), self._step, player)

@@ -1,6 +1,6 @@
 """Members of a group that is played out, and where each stands: what it holds, what it asks for, and how late it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, gcd
 
 from weaverl.scheduling.by_slack import MOST_PASSED, urgency
@@ -25,12 +25,16 @@ class Player:
         "counted",
         "due",
         "ended",
+        "followers",
+        "free_at",
         "granted_at",
         "handover_us",
+        "hides",
         "holds",
         "iteration",
         "job",
         "keeps",
+        "last",
         "late_below",
         "later",
         "left_us",
@@ -74,6 +78,9 @@ class Player:
         self.since = self.due = self.left_us = self.tail_us = self.granted_at = self.mean_held_us = 0
         self.reserve_us = 0
         self.neighbours: list[list[Player]] = [[], []]
+        self.hides, self.free_at = member.hides, [0, 0]
+        self.last: list[Player | None] = [None, None]
+        self.followers: list[list[tuple[Player, int]]] = [[], []]
         self.pair: Pair | None = None
         self.speed = 1.0
         self.counted = self.ended = (0, 0)
@@ -130,9 +137,35 @@ class Player:
         ends = max(begun + self.mean_held_us, now)
         return ends if self.masks[1] & slots else ends + self.training_held_us + self.rest_us
 
-    def start_rollout(self, now: int) -> None:
-        """Its rollout begins on what it holds, after the hand-over."""
-        self.left_us, self.since = self.rollout_us, now + self.handover_us
+    def leaves(self, now: int) -> None:
+        """Its phase is over: from now on its slots are idle for who comes next."""
+        for other, pool in self.followers[self.trains]:
+            other.free_at[pool], other.last[pool] = now, self
+
+    def paid_us(self, now: int, beside: Iterable["Player"]) -> int:
+        """How much of the hand-over is paid in a phase that is granted now: what was not hidden before it.
+
+        All is hidden where its state had room beside the last holder's phase, or those ``beside`` whose tails it
+        starts; else the time for which the slots were idle.
+        """
+        pool = int(self.trains)
+        handover_us = self.training_held_us - self.training_us if self.trains else self.handover_us
+        if self.hides is None or not handover_us:
+            return handover_us
+        if self.later:
+            return 0 if all(self._fits_beside(other, pool) for other in beside) else handover_us
+        if self._fits_beside(self.last[pool], pool):
+            return 0
+        return max(handover_us - now + self.free_at[pool], 0)
+
+    def _fits_beside(self, other: "Player | None", pool: int) -> bool:
+        if self.hides is None or other is None or other.hides is None or other is self:
+            return False
+        return self.hides.fits_beside(other.hides, pool)
+
+    def start_rollout(self, now: int, paid_us: int) -> None:
+        """Its rollout begins on what it holds, after what is paid of the hand-over."""
+        self.left_us, self.since = self.rollout_us, now + paid_us
         self.tail_us = round(self.left_us * (1.0 - self.tail_from))
         self.told = self.moved = False
         self.set_pace()

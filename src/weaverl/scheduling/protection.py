@@ -90,14 +90,21 @@ def _comes_by(rotation: Rotation, cluster: ClusterState, late: Member, pool: Poo
 
 def _asks_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: PoolKind) -> int:
     """When a job is expected to ask for its slots of a pool, by its mean times."""
+    rollout, training = asks(rotation, cluster, member, cluster.now)
+    return rollout if pool is PoolKind.ROLLOUT else training
+
+
+def asks(rotation: Rotation, cluster: ClusterState, member: Member, begins: int) -> tuple[int, int]:
+    """When a job with a profile is expected to ask for its rollout slots, and for its training slots.
+
+    ``begins``: when what it waits for is expected to begin, if it waits.
+    """
     record, now = cluster.jobs[member.name], cluster.now
-    profile = record.profile
-    assert profile is not None
-    rollout, training = (_held_us(cluster, profile, of) for of in (PoolKind.ROLLOUT, PoolKind.TRAINING))
-    rest = round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
+    rollout, training, rest = times_of(cluster, member)
     if member.ahead:
         sides = ((PoolKind.ROLLOUT, rollout), (PoolKind.TRAINING, training + rest))
-        return max(_over_at(rotation, cluster, member, of, takes_us) for of, takes_us in sides)
+        over = max(_over_at(rotation, cluster, member, of, takes_us) for of, takes_us in sides)
+        return over, over
     permit = rotation.state.permits.get(member.name)
     waiting = next((one for one in rotation.state.waiting if one.job == member.name), None)
     if permit is not None:
@@ -105,13 +112,25 @@ def _asks_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: Po
         ends = max(permit.since + (rollout if at_rollout else training), now)
     elif waiting is not None:
         at_rollout = waiting.phase is ROLLOUT
-        ends = now + (rollout if at_rollout else training)
+        ends = begins + (rollout if at_rollout else training)
     else:  # between two phases, and what it does there takes no time worth speaking of
         at_rollout, ends = record.progress.part_us > 0, now
         rest = 0 if not at_rollout else rest
     if at_rollout:
-        return ends if pool is PoolKind.TRAINING else ends + training + rest
-    return ends + rest if pool is PoolKind.ROLLOUT else ends + rest + rollout
+        return ends + training + rest, ends
+    return ends + rest, ends + rest + rollout
+
+
+def times_of(cluster: ClusterState, member: Member) -> tuple[int, int, int]:
+    """How long a job's rollout and training hold their slots, and what passes between iterations: worked out once."""
+    if member.held_us is not None:
+        return member.held_us
+    profile = cluster.jobs[member.name].profile
+    assert profile is not None
+    rest = round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
+    rollout, training = (_held_us(cluster, profile, pool) for pool in (PoolKind.ROLLOUT, PoolKind.TRAINING))
+    member.held_us = (rollout, training, rest)
+    return member.held_us
 
 
 def _over_at(rotation: Rotation, cluster: ClusterState, member: Member, pool: PoolKind, takes_us: int) -> int:

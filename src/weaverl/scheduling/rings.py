@@ -36,7 +36,9 @@ class Member(msgspec.Struct, eq=False):
 
     ``holds``: those of its permits; ``later``: those that the permit is promised; ``keeps``: those that its tail keeps,
     or would; ``lingers``: those that its state is on after a phase. ``ranks``: how many there are of each role that is
-    known to be registered whole. ``blocked_us``: how long another's phase on its slots takes at most, if it was asked.
+    known to be registered whole. ``blocked_us``: how long another's phase on its slots takes at most, if it was asked;
+    ``beside``: whether its state has room beside others' phases, by what was asked; ``held_us``: how long its rollout
+    and training hold their slots, and what passes from there to the next rollout, by its mean times, if it was asked;
     ``ahead``: its next rollout may run beside training, so that it may hold a permit in each pool.
     """
 
@@ -51,6 +53,8 @@ class Member(msgspec.Struct, eq=False):
     ranks: dict[str, int] = {}
     blocked_us: int | None = None
     ahead: bool = False
+    beside: dict[str, bool] = {}
+    held_us: tuple[int, int, int] | None = None
 
     def seat(self, pool: PoolKind) -> Seat:
         """Its slots in a pool."""
@@ -72,6 +76,7 @@ class Rings:
 
     def __init__(self, lanes: list[Lane]) -> None:
         self.members: dict[str, Member] = {}
+        self.shared = 0
         self._lanes = lanes
         self._bits: dict[Slot, int] = {}
         self._order: tuple[str, ...] = ()
@@ -95,11 +100,12 @@ class Rings:
             training = self._seat(pin.training, masks, bits[1], keys[1])
             self.members[name] = Member(name, bits[0] | bits[1], rollout, training, ahead=name in ahead)
             bit = bits[1] << 1
+        self.shared = _shared(self.members.values())
 
     def forget_times(self) -> None:
         """What members' phases take has changed."""
         for member in self.members.values():
-            member.blocked_us = None
+            member.blocked_us = member.held_us = None
 
     def mask(self, slots: Iterable[Slot]) -> int:
         """The bits of slots."""
@@ -176,6 +182,15 @@ class Rings:
             asks = any(one.job == before and lane in self.members[before].seat(one.pool).lanes for one in waiting)
             found = 0 if behind == len(ring) and not asks else behind
         return len(ring) if self._in_quanta and found == 0 else found
+
+
+def _shared(members: Iterable[Member]) -> int:
+    """The bits of slots that several members use."""
+    used = shared = 0
+    for member in members:
+        own = member.rollout.mask | member.training.mask
+        used, shared = used | own, shared | used & own
+    return shared
 
 
 def _refined(lanes: list[Lane], pins: Mapping[str, Pin]) -> list[Lane]:

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
-from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
-from weaverl.domain.events import PermitRequested, PhaseEnded, SlotVacated, TailMoved, TailReached, Token
+from weaverl.domain.commands import GrantPermit, MoveTail, PrepareSlot, VacateSlot, WidenPermit
+from weaverl.domain.events import PermitRequested, PhaseEnded, SlotPrepared, SlotVacated, TailMoved, TailReached, Token
 from weaverl.domain.groups import Group, Pin
-from weaverl.scheduling import passes, tails
+from weaverl.scheduling import passes, prepared, tails
 from weaverl.scheduling.rings import Member, Rings
 from weaverl.scheduling.rotation_state import (
     LOADING,
@@ -66,6 +66,9 @@ class Rotation:
         state, member = self.state, self.rings.members[grant.job]
         if state.group.by_slack:
             passes.count(state, self.rings.members, self.holding, grant)
+            prepared.used(state, grant)
+            if member.lingers:
+                self._count_lingering()
         state.waiting = [one for one in state.waiting if one.job != grant.job or not is_answered(one, grant)]
         seat = member.seat(grant.pool)
         state.permits[seat.key] = Permit(grant, list(range(grant.ranks)), since=at)
@@ -108,10 +111,20 @@ class Rotation:
         """Fold one rank's report that its state is off the slots."""
         for left in list(self.state.lingering):
             if left.grant.job == event.rank.job and left.grant.token == event.token:
+                prepared.note_declined(self.state, left)
                 left.dirty_ranks = [rank for rank in left.dirty_ranks if rank != event.rank.rank]
                 if not left.dirty_ranks:
                     self.state.lingering.remove(left)
                     self._recount()
+
+    def preparing(self, command: PrepareSlot) -> None:
+        """Fold the demand to restore state ahead of a permit: it lingers from now on."""
+        self.state.lingering.append(prepared.lingering(command))
+        self._count_lingering()
+
+    def slot_prepared(self, event: SlotPrepared) -> None:
+        """Fold one rank's report that its state is there."""
+        prepared.note_restored(self.state, event)
 
     def vacating(self, command: VacateSlot) -> None:
         """Fold the demand to vacate."""
@@ -163,6 +176,7 @@ class Rotation:
         self.state.waiting = [request for request in self.state.waiting if request.job != job]
         self.state.stalled.pop(job, None)
         passes.forget(self.state, job)
+        prepared.forget(self.state, job)
         self._leave(job)
         for left in self.state.lingering:
             if left.grant.job == job:
@@ -263,14 +277,16 @@ class Rotation:
         if permit.dirty_ranks:
             self.state.lingering.append(Lingering(grant, permit.dirty_ranks))
             lingers |= held
-        self.lingers = self.lingers & ~member.lingers | lingers
         member.lingers = lingers
+        self.lingers = 0
+        for other in self.rings.members.values():
+            self.lingers |= other.lingers
 
     def _recount(self) -> None:
         """Work out anew what is derived from permits and requests. No slot is in two permits, so no bit is."""
-        self.held = self.later = self.keeping = self.lingers = self.holding = 0
+        self.held = self.later = self.keeping = self.holding = 0
         for member in self.rings.members.values():
-            member.holds = member.later = member.keeps = member.lingers = 0
+            member.holds = member.later = member.keeps = 0
         for permit in self.state.permits.values():
             if permit.grant.job not in self.rings.members:
                 continue
@@ -282,11 +298,17 @@ class Rotation:
             self.held |= member.holds
             self.later |= member.later
             self.keeping |= member.keeps
+        self._count_lingering()
+        self._count_asking()
+
+    def _count_lingering(self) -> None:
+        self.lingers = 0
+        for member in self.rings.members.values():
+            member.lingers = 0
         for left in self.state.lingering:
             if left.grant.job in self.rings.members:
                 self.rings.members[left.grant.job].lingers |= self.rings.mask(left.grant.slots)
                 self.lingers |= self.rings.members[left.grant.job].lingers
-        self._count_asking()
 
     def _count_asking(self) -> None:
         self.asking = 0

@@ -50,11 +50,16 @@ class Permit(msgspec.Struct):
 
 
 class Lingering(msgspec.Struct):
-    """State left on slots after a phase; ``vacating`` once its owner has been told to save it."""
+    """State left on slots after a phase, or restored ahead of one; ``vacating`` once its owner was told to save it.
+
+    ``restoring``: of state that is restored ahead, the ranks that have yet to say that it is there; its ``grant`` is
+    for no iteration.
+    """
 
     grant: GrantPermit
     dirty_ranks: list[int]
     vacating: bool = False
+    restoring: list[int] | None = None
 
 
 class RotationState(msgspec.Struct):
@@ -64,7 +69,8 @@ class RotationState(msgspec.Struct):
     longest waiting. ``stalled``: since when a front has been waited for. ``turn_began``: when a group with a time
     quantum granted its front the first phase of its turn. ``passed``: how often somebody who asked later was granted
     slots that a job waits for in a pool, in a group by slack. ``permits`` are kept by job; those of a job that may
-    hold one in each pool, by job and pool.
+    hold one in each pool, by job and pool. ``roles``: who asked for a job's slots of a pool, in a group by slack;
+    ``declined``: jobs and pools of which a rank has not restored state ahead when it was told to, since then.
     """
 
     group: Group
@@ -75,6 +81,8 @@ class RotationState(msgspec.Struct):
     stalled: dict[str, int] = {}
     turn_began: int | None = None
     passed: dict[str, int] = {}
+    roles: dict[str, str] = {}
+    declined: list[str] = []
 
 
 def key_of(job: str, pool: PoolKind) -> str:

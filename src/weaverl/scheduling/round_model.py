@@ -76,11 +76,28 @@ Edge = tuple[int, int, int, int]
 """From a phase to a phase, microseconds, rounds crossed."""
 
 
+class DeviceRoom(msgspec.Struct, frozen=True):
+    """What a member needs of a device, in the rollout and in the training pool, and how much a device there has. Bytes.
+
+    ``state``: of its state; ``busy``: of its state with what its phase works with. None where that is not known.
+    """
+
+    state: tuple[int | None, int | None]
+    busy: tuple[int | None, int | None]
+    device: tuple[int, int]
+
+    def fits_beside(self, holder: "DeviceRoom", pool: int) -> bool:
+        """Whether its state has room beside another's phase."""
+        state, busy = self.state[pool], holder.busy[pool]
+        return state is not None and busy is not None and state + busy <= self.device[pool]
+
+
 class Member(msgspec.Struct, frozen=True):
     """A job of the group as the round model sees it.
 
     ``durations`` are on the GPUs it is pinned to; ``promised_us`` is the solo time that its slowdown is measured
-    against where that is another (a colocated job's, on nodes of its own in both pools).
+    against where that is another (a colocated job's, on nodes of its own in both pools). ``hides`` is there if its
+    state is restored before it asks, where that is in nobody's way; rounds pay all switches in full.
     """
 
     job: str
@@ -88,6 +105,7 @@ class Member(msgspec.Struct, frozen=True):
     durations: Durations
     switches: Switches = NO_SWITCHES
     promised_us: int | None = None
+    hides: DeviceRoom | None = None
 
     @property
     def solo_us(self) -> int:

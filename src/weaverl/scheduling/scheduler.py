@@ -73,7 +73,7 @@ class Scheduler:
         if touched:
             known.touched = []
             for rotation in touched if len(touched) == 1 else dict.fromkeys(touched):
-                if rotation.asking or rotation.later:
+                if rotation.asking or rotation.later or self._may_prepare(rotation):
                     self._take_turns(rotation, event, commands)
         return commands
 
@@ -83,6 +83,10 @@ class Scheduler:
         for command in commands:
             self._known.apply(command, event)
         self._known.touched.clear()
+
+    def _may_prepare(self, rotation: Rotation) -> bool:
+        """Whether state may be restored though nobody asks."""
+        return self.state.parameters.restores_ahead and rotation.state.group.by_slack and rotation.rings.shared > 0
 
     def _take_turns(self, rotation: Rotation, event: AnyEvent, commands: list[AnyCommand]) -> None:
         known = self._known

@@ -9,10 +9,10 @@ from weaverl.domain.cluster import Cluster, Node, PoolKind, usable_host_bytes
 from weaverl.domain.commands import Verdict
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Move, Pin
-from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseProfile
+from weaverl.domain.jobs import ENDED, DeviceMemory, JobSpec, JobState, PhaseProfile
 from weaverl.errors import UsageError
 from weaverl.scheduling.pairs import Pairs
-from weaverl.scheduling.round_model import MICROSECONDS, Durations, Member, Switches, planned_durations
+from weaverl.scheduling.round_model import MICROSECONDS, DeviceRoom, Durations, Member, Switches, planned_durations
 from weaverl.scheduling.sharing.accounts import Shares
 
 PROFILE_ITERATIONS = 2
@@ -33,6 +33,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     least ``least_saving_usd``; twice more, and at any time, to save a promise in danger. These are looked for whenever
     somebody comes or goes, a job has drifted, and every ``review_us``. A job has drifted, and gets another profile,
     when what is measured is by a share of ``profile_error`` off the one it has.
+    ``hidden_switches``: policy weave restores the state of the job that is expected next before it asks, where that is
+    in nobody's way.
     """
 
     policy: str = "weave-paper"
@@ -49,6 +51,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     saving_over_cost: float = 2.0
     review_us: int = 1_800_000_000
     profile_error: float = 0.08
+    hidden_switches: bool = True
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -75,6 +78,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     def by_slack(self) -> bool:
         """Whether new groups take turns by slack."""
         return self.policy == "weave"
+
+    @property
+    def restores_ahead(self) -> bool:
+        """Whether state is restored before its job asks for the slots."""
+        return self.policy == "weave" and self.hidden_switches
 
     @property
     def moves_jobs(self) -> bool:
@@ -112,6 +120,7 @@ class RankRecord(msgspec.Struct):
     rank: RankId
     node: str
     registered: bool = False
+    prepares: bool = False
     exited: bool = False
     exit_code: int | None = None
     stopped: bool = False
@@ -312,6 +321,10 @@ class ClusterState(msgspec.Struct, dict=True):
         ranks = [rank for rank in self.jobs[job].ranks.values() if rank.rank.role == role]
         return len(ranks) if all(rank.registered for rank in ranks) else None
 
+    def prepares(self, job: str, role: str) -> bool:
+        """Whether all ranks of a job's role are registered and restore their state ahead of a permit if told."""
+        return all(rank.prepares for rank in self.jobs[job].ranks.values() if rank.rank.role == role)
+
 
 def switches_of(cluster: Cluster, profile: PhaseProfile | None = None) -> Switches:
     """A job's own switch times in microseconds; the cluster's where its profile does not say."""
@@ -344,6 +357,19 @@ def planned_member(state: ClusterState, name: str, profile: PhaseProfile, pin: P
         solo.staleness,
     )
     return Member(name, pin, placed, switches_of(state.cluster, profile), None if placed == solo else solo.solo_us)
+
+
+def device_room_of(state: ClusterState, memory: DeviceMemory, pin: Pin) -> DeviceRoom | None:
+    """What is needed to restore a job's state before it asks; None where that is not done."""
+    if not state.parameters.restores_ahead or not set(pin.rollout).isdisjoint(pin.training):
+        return None
+    needs = (memory.rollout, memory.training)
+    rollout, training = (
+        min(state.nodes[slot.node].node.device_memory_bytes for slot in slots) for slots in (pin.rollout, pin.training)
+    )
+    states = tuple(None if need is None else need.state_bytes for need in needs)
+    busy = tuple(None if need is None else need.state_bytes + need.working_bytes for need in needs)
+    return DeviceRoom((states[0], states[1]), (busy[0], busy[1]), (rollout, training))
 
 
 def _times(duration_us: int, factor: float) -> int:

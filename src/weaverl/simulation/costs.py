@@ -26,6 +26,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "interference_rollout": (1, 1000),
     "interference_training": (1, 1000),
     "tail_devices": (0.001, 1),
+    "rollout_working": (0, 1),
+    "training_working": (0, 1),
     "tail_stretch": (0.001, 1000),
     "moved_start": (0, 1000),
     "node_mtbf_hours": (0.001, _LARGEST),
@@ -46,6 +48,11 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_rollout_nodes`` and ``max_training_nodes`` limit one pool, ``max_nodes_per_pool`` those without their own;
     None: as many nodes as are needed.
+
+    ``*_device_gib``: memory of one device; ``*_working``: the share of it that a phase works with beside its state.
+    ``training_state_bytes``: of a parameter, over all the job's training devices. A rollout keeps two bytes of one, on
+    the fewest devices (1, 2, 4 ...) of which that takes no more than ``rollout_state`` of the memory.
+
     ``tail_*``: past ``rollout_p80`` the tail is held on ``tail_devices`` of the job's rollout devices, lasts
     ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
     slowdowns of a phase on the other pool's GPUs. ``interference_*``: how many times as long the body of a phase takes
@@ -59,6 +66,12 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_node: int = 8
     node_host_gib: float = 1536.0
     usable_host_memory: float = 0.9
+    rollout_device_gib: float = 96.0
+    training_device_gib: float = 80.0
+    rollout_state: float = 0.25
+    rollout_working: float = 0.5
+    training_state_bytes: float = 16.0
+    training_working: float = 0.3
     max_nodes_per_pool: int | None = None
     max_rollout_nodes: int | None = None
     max_training_nodes: int | None = None

@@ -58,7 +58,13 @@ class PhaseRun:
         self.token, self.vacate = grant.token, grant.vacate
         self.moved = self.tail_late = False
         held_us = run.work.held_us
-        self.restore_us = run.switch_us(kind) if held_us is None else held_us[kind][self.iteration]
+        ahead = run.prepared.pop(kind, None)
+        if held_us is not None:
+            self.restore_us = held_us[kind][self.iteration]
+        elif ahead is not None:
+            self.restore_us = max(ahead.ready_at - now, 0)
+        else:
+            self.restore_us = run.switch_us(kind)
         if run.work.late_save_us is not None:
             run.late_saves[grant.token] = run.work.late_save_us[kind][self.iteration]
         self.started = self.since = now + self.restore_us

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from weaverl.domain.cluster import PoolKind
-from weaverl.domain.commands import GrantPermit, MoveTail, VacateSlot, WidenPermit
+from weaverl.domain.commands import GrantPermit, MoveTail, PrepareSlot, VacateSlot, WidenPermit
 from weaverl.domain.events import (
     AnyEvent,
     CheckpointWritten,
@@ -11,6 +11,7 @@ from weaverl.domain.events import (
     PhaseEnded,
     PhaseMeasured,
     PhaseReport,
+    SlotPrepared,
     SlotVacated,
     TailMoved,
     TailReached,
@@ -63,6 +64,7 @@ class Phases:
 
     def granted(self, run: Run, command: GrantPermit) -> None:
         """Carry out a grant."""
+        self._used(run, command.phase)
         phase = run.phase(command.phase)
         phase.enter(command, self._engine.now, self._interference(run, command.phase))
         self._plan(phase)
@@ -91,7 +93,16 @@ class Phases:
         """
         phase = ROLLOUT if command.slots[0] in run.pin.rollout else TRAINING
         saved_at = self._engine.now + run.late_saves.get(command.token, 0)
+        ahead = run.prepared.get(phase)
+        if ahead is not None and ahead.token == command.token:
+            saved_at = max(saved_at, ahead.ready_at)
         self._engine.at(saved_at, self._vacated, (run, phase, command.token))
+
+    def prepare(self, run: Run, command: PrepareSlot) -> None:
+        """Carry out the demand to restore state ahead of a permit."""
+        phase = ROLLOUT if command.pool is PoolKind.ROLLOUT else TRAINING
+        ready_at = run.prepare(phase, command.token, command.slots, self._engine.now)
+        self._engine.at(ready_at, self._prepared, (run, run.attempt, command.token))
 
     def _request(self, phase: PhaseRun, iteration: int) -> None:
         run = phase.run
@@ -231,5 +242,19 @@ class Phases:
     def _vacated(self, left: tuple[Run, PhaseKind, Token]) -> None:
         run, phase, token = left
         if run.alive:
+            ahead = run.prepared.get(phase)
+            if ahead is not None and ahead.token == token:
+                self._used(run, phase)
+                del run.prepared[phase]
             run.on_slots[phase] = False
             self._send(SlotVacated(at=self._engine.now, rank=run.rank, token=token, report=NO_REPORT))
+
+    def _prepared(self, prepared: tuple[Run, int, Token]) -> None:
+        run, attempt, token = prepared
+        if run.alive and run.attempt == attempt:
+            self._send(SlotPrepared(at=self._engine.now, rank=run.rank, token=token, report=NO_REPORT))
+
+    def _used(self, run: Run, phase: PhaseKind) -> None:
+        """State that was restored ahead is a permit's from now on, or off the slots."""
+        if phase in run.prepared and self._recorder is not None:
+            self._recorder.restored(run, phase, self._engine.now)

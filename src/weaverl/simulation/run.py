@@ -1,10 +1,20 @@
 """A simulated job that has yet to end: where it stands, and the phases that it is in."""
 
+from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import AdmitJob
 from weaverl.domain.events import RankId, Token
 from weaverl.domain.jobs import PhaseKind
 from weaverl.simulation.phase_run import NOT_DUE, ROLLOUT, TRAINING, PhaseRun
 from weaverl.simulation.workload import SimulatedJob, Work
+
+
+class Prepared:
+    """State that is restored ahead of a permit, under a token, from ``since`` on, and there at ``ready_at``."""
+
+    __slots__ = ("ready_at", "since", "slots", "token")
+
+    def __init__(self, token: Token, slots: tuple[Slot, ...], since: int, ready_at: int) -> None:
+        self.token, self.slots, self.since, self.ready_at = token, slots, since, ready_at
 
 
 class Run:
@@ -15,6 +25,7 @@ class Run:
     sync and rest included. ``moving``: it is to move at the end of an iteration.
     ``leaves``: it has been stopped to be moved, until it is admitted anew.
     ``present``: from its admission until it is told to stop its processes are on its ``nodes``, those of each phase.
+    ``prepared``: its states that were restored ahead and not used yet, by phase.
     ``late_saves``: of a measured run, how long it takes to save what lingers after a permit, by its token.
     """
 
@@ -37,6 +48,7 @@ class Run:
         "on_slots",
         "paces",
         "pin",
+        "prepared",
         "present",
         "rank",
         "rollout",
@@ -53,6 +65,7 @@ class Run:
         self.alive = self.present = self.loaded = self.moving = self.leaves = False
         self.syncing_since = NOT_DUE
         self.late_saves: dict[Token, int] = {}
+        self.prepared: dict[PhaseKind, Prepared] = {}
 
     def phase(self, kind: PhaseKind) -> PhaseRun:
         """Its phases of a kind."""
@@ -74,6 +87,12 @@ class Run:
     def start(self, rank: RankId, home: str) -> None:
         """The job's process runs on a node."""
         self.rank, self.home, self.loaded = rank, home, True
+
+    def prepare(self, phase: PhaseKind, token: Token, slots: tuple[Slot, ...], now: int) -> int:
+        """State of a phase is restored ahead; when it is there."""
+        ready_at = now + self.switch_us(phase)
+        self.prepared[phase] = Prepared(token, slots, now, ready_at)
+        return ready_at
 
     def stop(self) -> None:
         """The attempt is over; nothing that it was about to do happens."""

@@ -32,6 +32,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     costs: Costs = Costs()
     timings: bool = True
     max_moves_per_job: int = Parameters().max_moves_per_job
+    hidden_switches: bool = True
     sharing: Sharing | None = None
 
 
@@ -82,6 +83,7 @@ def simulate_heard(
         objective=setup.objective,
         colocates=setup.colocates,
         ended_jobs_kept=0,
+        hidden_switches=setup.hidden_switches,
     )
     door = Scheduler(cluster, known)
 
@@ -112,6 +114,7 @@ def _parameters(setup: Setup, known: Parameters) -> dict[str, Any]:
     others: dict[str, Any] = {"random": setup.seed is not None, "max_moves_per_job": known.max_moves_per_job}
     if setup.policy == "weave":
         others |= {"objective": setup.objective, "colocates": setup.colocates}
+        others["hidden_switches"] = setup.hidden_switches
     if setup.sharing is not None:
         others["sharing"] = msgspec.to_builtins(setup.sharing)
     return {**others, **msgspec.to_builtins(setup.costs)}

@@ -14,7 +14,7 @@ from weaverl.errors import RefusedError
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
-from weaverl.simulation.supply import DEVICE_MEMORY_BYTES, empty_cluster
+from weaverl.simulation.supply import device_memory_bytes, empty_cluster
 
 
 def standing_scheduler(cluster: Cluster, parameters: Parameters) -> Scheduler:
@@ -43,7 +43,7 @@ def cluster_of(costs: Costs) -> Cluster:
             pool=pool,
             host=str(pool),
             num_devices=costs.gpus_per_node,
-            device_memory_bytes=DEVICE_MEMORY_BYTES,
+            device_memory_bytes=device_memory_bytes(costs, pool),
             host_memory_bytes=round(costs.node_host_gib * GIB),
         )
         for pool in PoolKind

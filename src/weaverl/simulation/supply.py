@@ -11,8 +11,6 @@ from weaverl.domain.jobs import JobSpec
 from weaverl.domain.units import GIB
 from weaverl.simulation.costs import Costs
 
-DEVICE_MEMORY_BYTES = 96 * GIB
-
 
 def empty_cluster(costs: Costs) -> Cluster:
     """Prices and factors, and no node yet."""
@@ -25,6 +23,12 @@ def empty_cluster(costs: Costs) -> Cluster:
         rollout_on_training=costs.colocated_rollout,
         training_on_rollout=costs.gavel_training,
     )
+
+
+def device_memory_bytes(costs: Costs, pool: PoolKind) -> int:
+    """Memory of one device of a pool."""
+    gib = costs.rollout_device_gib if pool is PoolKind.ROLLOUT else costs.training_device_gib
+    return round(gib * GIB)
 
 
 class Supply:
@@ -65,11 +69,12 @@ class Supply:
 
     def _node(self, pool: PoolKind, number: int) -> Node:
         name = f"{pool[0]}{number:05d}"
+        costs = self._costs
         return Node(
             name=name,
             pool=pool,
             host=name,
-            num_devices=self._costs.gpus_per_node,
-            device_memory_bytes=DEVICE_MEMORY_BYTES,
-            host_memory_bytes=round(self._costs.node_host_gib * GIB),
+            num_devices=costs.gpus_per_node,
+            device_memory_bytes=device_memory_bytes(costs, pool),
+            host_memory_bytes=round(costs.node_host_gib * GIB),
         )

@@ -8,16 +8,19 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weaverl.domain.cluster import Slot
+from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.events import Token
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, PhaseKind
-from weaverl.domain.timeline import Interval, NodeSpan
-from weaverl.simulation.phase_run import NOT_DUE, PhaseRun
+from weaverl.domain.timeline import Interval, NodeSpan, Restore
+from weaverl.simulation.phase_run import NOT_DUE, ROLLOUT, PhaseRun
 from weaverl.simulation.run import Run
 
 PHASES = (PhaseKind.LOADING, PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC)
 CODES = {phase: code for code, phase in enumerate(PHASES)}
 NUM_COLUMNS = 13
+POOLS = tuple(PoolKind)
+RESTORE_COLUMNS = 8
 EPOCH_BITS = 40
 NO_TOKEN = -1
 
@@ -30,10 +33,14 @@ class RecordedJob(msgspec.Struct):
 
 
 class Recorder:
-    """Hears from the world what happens. Rows: job, attempt, phase, iteration, part, slots, five times, solo, token."""
+    """Hears from the world what happens. Rows: job, attempt, phase, iteration, part, slots, five times, solo, token.
+
+    ``restored_rows``: of what was restored ahead, job, attempt, pool, slots, token, and three times.
+    """
 
     def __init__(self) -> None:
         self.rows = array("q")
+        self.restored_rows = array("q")
         self.slots: list[tuple[Slot, ...]] = [()]
         self.jobs: dict[str, RecordedJob] = {}
         self.spans: list[NodeSpan] = []
@@ -71,11 +78,21 @@ class Recorder:
         iteration is the one that was under way.
         """
         iteration = run.iteration
+        for phase in run.prepared:
+            self.restored(run, phase, now)
         if run.syncing_since != NOT_DUE:
             iteration -= 1
             self.synced(run, iteration, run.syncing_since, now)
         began = now if run.loaded else self._admitted_at[run.name]
         self._row(run, CODES[PhaseKind.LOADING], iteration, (began, began, began, now), 0)
+
+    def restored(self, run: Run, phase: PhaseKind, now: int) -> None:
+        """State that was restored ahead is used, or off the slots."""
+        ahead = run.prepared[phase]
+        pool = POOLS.index(PoolKind.ROLLOUT if phase is ROLLOUT else PoolKind.TRAINING)
+        job, slots = self._numbers[run.name], self._slots_number(ahead.slots)
+        times = (ahead.since, ahead.ready_at, now)
+        self.restored_rows.extend((job, run.attempt, pool, slots, _number_of(ahead.token), *times))
 
     def synced(self, run: Run, iteration: int, began: int, now: int) -> None:
         """A sync is over."""
@@ -93,7 +110,7 @@ class Recorder:
         run, began, part = phase.run, phase.part_since, len(phase.parts)
         requested = phase.requested_at if part == 0 else began
         times = (requested, began, min(max(phase.started, began), now), now)
-        token = (phase.token.epoch << EPOCH_BITS) + phase.token.counter
+        token = _number_of(phase.token)
         where, solo = self._slots_number(phase.held), phase.alone_us
         phase.parts.append(self._numbers_of(run, CODES[phase.kind], phase.iteration, part, where, times, solo, token))
         phase.part_since = now
@@ -118,7 +135,23 @@ class Recorder:
                 ended_at=end,
                 released_at=released,
                 solo_us=solo,
-                token="" if token == NO_TOKEN else f"{token >> EPOCH_BITS}.{token & (1 << EPOCH_BITS) - 1}",
+                token=_text_of(token),
+            )
+
+    def restores(self) -> Iterator[Restore]:
+        """All that was restored ahead, as it stands in a timeline."""
+        names, slots, rows = list(self._numbers), self.slots, self.restored_rows
+        for start in range(0, len(rows), RESTORE_COLUMNS):
+            job, attempt, pool, where, token, began, ready, left = rows[start : start + RESTORE_COLUMNS]
+            yield Restore(
+                restored=POOLS[pool],
+                job=names[job],
+                attempt=attempt,
+                slots=slots[where],
+                token=_text_of(token),
+                began_at=began,
+                ready_at=ready,
+                left_at=left,
             )
 
     def _row(self, run: Run, phase: int, iteration: int, times: tuple[int, int, int, int], solo: int) -> None:
@@ -148,3 +181,11 @@ class Recorder:
             self.slots.append(slots)
             self._by_identity[id(slots)] = number
         return number
+
+
+def _number_of(token: Token) -> int:
+    return (token.epoch << EPOCH_BITS) + token.counter
+
+
+def _text_of(token: int) -> str:
+    return "" if token == NO_TOKEN else f"{token >> EPOCH_BITS}.{token & (1 << EPOCH_BITS) - 1}"

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from weaverl.domain.cluster import PoolKind
-from weaverl.domain.jobs import HostMemory, JobSpec, PhaseKind, PhaseProfile, Role
+from weaverl.domain.jobs import DeviceMemory, DeviceNeed, HostMemory, JobSpec, PhaseKind, PhaseProfile, Role
 from weaverl.domain.units import GIB
 from weaverl.simulation.costs import Costs, for_model, sync_seconds
 from weaverl.simulation.traces.records import TraceJob
@@ -136,6 +136,7 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         iterations=job.iterations,
         deadline_seconds=job.deadline_seconds,
         checkpoint_directory=CHECKPOINTS,
+        device_memory=_device_memory(job, costs),
         max_retries=MOST_RETRIES if costs.node_mtbf_hours or costs.job_mtbf_hours else 0,
         staleness=job.staleness,
     )
@@ -147,6 +148,25 @@ def simulated_job(job: TraceJob, costs: Costs) -> SimulatedJob:
         training_switch_us=_us(training_switch),
         tail_from=profile.rollout_p80,
         tail_devices=tail_devices,
+    )
+
+
+def _device_memory(job: TraceJob, costs: Costs) -> DeviceMemory:
+    """What a job takes of each of its devices, by its parameters."""
+    parameters = job.model_billions * 1e9
+    weights, num_devices = 2 * parameters, 1
+    most = max(costs.rollout_state * costs.rollout_device_gib * GIB, 1)
+    while weights / num_devices > most and num_devices < job.rollout_gpus:
+        num_devices *= 2
+    return DeviceMemory(
+        rollout=DeviceNeed(
+            state_bytes=ceil(weights / num_devices),
+            working_bytes=ceil(costs.rollout_working * costs.rollout_device_gib * GIB),
+        ),
+        training=DeviceNeed(
+            state_bytes=ceil(costs.training_state_bytes * parameters / job.training_gpus),
+            working_bytes=ceil(costs.training_working * costs.training_device_gib * GIB),
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from weaverl.domain.commands import (
     LearnProfile,
     MoveTail,
     PlanMove,
+    PrepareSlot,
     QueueJob,
     RefuseRequest,
     RegroupJobs,
@@ -160,6 +161,7 @@ class World:
             MoveTail: lambda command: self._phases.move_tail(self.runs[command.job], command),
             WidenPermit: lambda command: self._phases.widened(self.runs[command.job], command),
             VacateSlot: lambda command: self._phases.vacate(self.runs[command.job], command),
+            PrepareSlot: lambda command: self._phases.prepare(self.runs[command.job], command),
             PlanMove: lambda command: self._move(command.job, planned=True),
             DropMove: lambda command: self._move(command.job, planned=False),
             LearnProfile: lambda _: self._plan_now(),
@@ -273,7 +275,7 @@ class World:
             run.start(rank, node)
             if self._recorder is not None:
                 self._recorder.loaded(run, began, self.engine.now)
-            self._send(RankRegistered(at=self.engine.now, rank=rank))
+            self._send(RankRegistered(at=self.engine.now, rank=rank, prepares=run.work.held_us is None))
             if run.work.start is None:
                 self._phases.begin(run)
             else:
@@ -291,6 +293,7 @@ class World:
         if self._recorder is not None:
             self._recorder.stopped(run, self.engine.now)
         run.syncing_since, run.present = NOT_DUE, False
+        run.prepared.clear()
         run.stop()
         if command.node not in self._lost:
             self.engine.at(self.engine.now, self._confirm, command)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from weaverl.reports.audit import ahead
+from weaverl.reports.audit.restores import restored_ahead
 from weaverl.reports.audit.table import (
     NO_TOKEN,
     PHASES,
@@ -26,7 +27,7 @@ AttemptPins = dict[str, set[tuple[str, int]]]
 
 def findings(table: Table) -> list[AuditFinding]:
     """All faults of the checks here, and damage of the file."""
-    checks = (clock, job_order, single_holder, residency, once, pinned, tokens)
+    checks = (clock, job_order, single_holder, residency, once, pinned, tokens, restored_ahead)
     return [*table.damage, *(finding for check in checks for finding in check(table))]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weaverl.reports.audit.lives import Life, has_faults, neighbours
+from weaverl.reports.audit.restores import hidden_since
 from weaverl.reports.audit.table import (
     LOADING,
     ROLLOUT,
@@ -114,6 +115,8 @@ def _cold_starts(table: Table, lives: list[Life], rows: Rows, parameters: Parame
 def _switches(table: Table, lives: list[Life], rows: Rows, parameters: Parameters) -> Iterator[AuditFinding]:
     """A phase pays its job's switch or nothing: the switch if others had its slots since, nothing if it is alone.
 
+    Of one that was restored ahead it pays what was left of the switch.
+
     Where others were in the group but not on the slots, either may be: state is also saved because others ask for it.
     """
     held = np.flatnonzero((table["phase"] == ROLLOUT) | (table["phase"] == TRAINING))
@@ -126,6 +129,10 @@ def _switches(table: Table, lives: list[Life], rows: Rows, parameters: Parameter
     both = [[_for_model(parameters[f"{pool}_switch_seconds"], rows[name]) for pool in POOLS] for name in table.jobs]
     switch = np.array(both)[table["job"][first], np.where(table["phase"][first] == ROLLOUT, 0, 1)]
     must, never = _must_switch(table, _company(table, lives, has_faults(parameters)), order, first)
+    since = hidden_since(table, first)
+    hidden = since >= 0
+    switch = np.where(hidden, np.maximum(switch - table["granted_at"][first] + since, 0), switch)
+    must |= hidden
     bad = ((paid != 0) & (paid != switch)) | (must & (paid != switch)) | (never & (paid != 0))
     for place in np.flatnonzero(bad):
         due = "nothing" if never[place] else f"{switch[place]} us"

@@ -14,6 +14,8 @@ PHASES = ("loading", "rollout", "training", "sync")
 LOADING, ROLLOUT, TRAINING, SYNC = range(4)
 STEPS = ("requested_at", "granted_at", "started_at", "ended_at", "released_at")
 COLUMNS = ("job", "attempt", "phase", "iteration", "part", "slots", *STEPS, "solo_us", "token")
+RESTORE_COLUMNS = ("job", "attempt", "pool", "slots", "token", "began_at", "ready_at", "left_at")
+POOLS = ("rollout", "training")
 NO_TOKEN = -1
 EPOCH_BITS = 40
 """A token is one number: the epoch above, the counter in the lower bits."""
@@ -32,7 +34,10 @@ class AuditFinding:
 
 @dataclass
 class Table:
-    """All intervals of a run. ``spans``: which group had which node from when to when, if that is known."""
+    """All intervals of a run. ``spans``: which group had which node from when to when, if that is known.
+
+    ``restores``: the columns of what was restored ahead of its phase; they are no intervals.
+    """
 
     header: Record
     jobs: Sequence[str]
@@ -40,6 +45,7 @@ class Table:
     columns: dict[str, Column]
     spans: list[Record] = field(default_factory=list)
     damage: list[AuditFinding] = field(default_factory=list)
+    restores: dict[str, Column] = field(default_factory=lambda: _columns((), RESTORE_COLUMNS))
 
     def __getitem__(self, column: str) -> Column:
         return self.columns[column]
@@ -61,12 +67,21 @@ class Table:
 
 
 def table_of_rows(
-    header: Record, jobs: Sequence[str], slots: Sequence[Sequence[tuple[str, int]]], flat: Any, spans: list[Record]
+    header: Record,
+    jobs: Sequence[str],
+    slots: Sequence[Sequence[tuple[str, int]]],
+    flat: Any,
+    spans: list[Record],
+    restored: Any = (),
 ) -> Table:
-    """A table from numbers in the order of ``COLUMNS``, row after row."""
-    numbers = np.asarray(flat, dtype=np.int64).reshape(-1, len(COLUMNS))
-    columns = {name: np.ascontiguousarray(numbers[:, place]) for place, name in enumerate(COLUMNS)}
-    return Table(header, jobs, slots, columns, spans)
+    """A table from numbers in the order of ``COLUMNS``, row after row; ``restored`` in that of ``RESTORE_COLUMNS``."""
+    restores = _columns(restored, RESTORE_COLUMNS)
+    return Table(header, jobs, slots, _columns(flat, COLUMNS), spans, restores=restores)
+
+
+def _columns(flat: Any, names: Sequence[str]) -> dict[str, Column]:
+    numbers = np.asarray(flat, dtype=np.int64).reshape(-1, len(names))
+    return {name: np.ascontiguousarray(numbers[:, place]) for place, name in enumerate(names)}
 
 
 def read_table(path: Path) -> tuple[Table, list[Record]]:
@@ -74,8 +89,9 @@ def read_table(path: Path) -> tuple[Table, list[Record]]:
     records, damage = _records(path)
     header, *rest = records
     spans = [one for one in rest if "group" in one]
-    intervals = [one for one in rest if "group" not in one]
-    return _table(header, intervals, spans, damage), intervals
+    restores = [one for one in rest if "restored" in one]
+    intervals = [one for one in rest if "group" not in one and "restored" not in one]
+    return _table(header, intervals, spans, restores, damage), intervals
 
 
 def _records(path: Path) -> tuple[list[Record], list[AuditFinding]]:
@@ -91,7 +107,9 @@ def _records(path: Path) -> tuple[list[Record], list[AuditFinding]]:
     return records, damage
 
 
-def _table(header: Record, intervals: list[Record], spans: list[Record], damage: list[AuditFinding]) -> Table:
+def _table(
+    header: Record, intervals: list[Record], spans: list[Record], restores: list[Record], damage: list[AuditFinding]
+) -> Table:
     jobs: dict[str, int] = {}
     slots: dict[tuple[tuple[str, int], ...], int] = {}
     flat: list[int] = []
@@ -108,7 +126,18 @@ def _table(header: Record, intervals: list[Record], spans: list[Record], damage:
             one.get("solo_us", 0),
             _token(one.get("token", "")),
         ]
-    table = table_of_rows(header, list(jobs), list(slots), flat, spans)
+    restored: list[int] = []
+    for one in restores:
+        where = tuple((slot["node"], slot["device"]) for slot in one["slots"])
+        restored += [
+            jobs.setdefault(one["job"], len(jobs)),
+            one["attempt"],
+            POOLS.index(one["restored"]),
+            slots.setdefault(where, len(slots)),
+            _token(one["token"]),
+            *(one[step] for step in ("began_at", "ready_at", "left_at")),
+        ]
+    table = table_of_rows(header, list(jobs), list(slots), flat, spans, restored)
     table.damage = damage
     return table
 
