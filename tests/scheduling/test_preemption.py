@@ -139,6 +139,14 @@ def test_a_job_on_two_nodes_gets_both_though_they_are_left_one_after_the_other()
         assert Counter(ran(world, name)) == each_once(8)
 
 
+def test_who_was_paused_goes_on_before_those_that_came_after_it():
+    world = running(shared(), saving("low"))
+    world.submit(saving("later"))
+    world.submit(saving("high", priority=1))
+    world.run()
+    assert [command.job for command in commands(world, AdmitJob)] == ["low", "high", "low", "later"]
+
+
 def test_who_was_to_make_way_stays_if_the_other_waits_no_more():
     world = running(shared(), saving("low"))
     world.submit(saving("high", priority=1))

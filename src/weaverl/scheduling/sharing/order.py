@@ -3,7 +3,8 @@
 Each waiting job stands on a level. Priority p is level 2p; an urgent job, which has used up half of the time that its
 deadline leaves it to wait, is one level higher: above its own class and below the next. A job rises by a class for
 each ``ageing`` that it has waited, up to the highest level that any waiting job has by its own. On the levels of
-classes the tenant with the least usage per weight is next, on those between them the job that falls due first.
+classes the tenant with the least usage per weight is next, on those between them the job that falls due first. A
+job that was paused waits anew, but goes before those of its tenant and class that were submitted later.
 
 So nobody starves: a job comes to the highest level in a known time, and there nobody is before it for ever. On a level
 between classes who comes later falls due later. On one of a class this holds within a tenant, and of other tenants
@@ -80,7 +81,7 @@ def _placed(state: ClusterState, sharing: Sharing, waiting: list[JobRecord]) -> 
         aged = record.spec.priority + (state.now - record.queued_at) // ageing_us
         level = max(level, min(2 * aged, top))
         raised = level // 2 - record.spec.priority + 1
-        due = min(record.queued_at + raised * ageing_us, start if start is not None and is_urgent else inf)
+        due = min(record.submitted_at + raised * ageing_us, start if start is not None and is_urgent else inf)
         found.append(Place(record, level, is_urgent, due))
     return found
 
