@@ -6,6 +6,7 @@ from builders import SECOND, World, cluster, job, node
 
 from weaverl.domain.commands import RefuseRequest
 from weaverl.domain.sharing import Deadlines, Sharing
+from weaverl.scheduling.expected_dollars import stay_of
 from weaverl.scheduling.sharing.promises import bound_of, could_pause, latest_start
 from weaverl.scheduling.state import Parameters
 
@@ -101,3 +102,10 @@ def test_a_promise_that_one_more_cold_start_would_break_forbids_a_pause():
         assert could_pause(world.scheduler.state, record) is able, (
             "100 s may be lost, the iteration's 20 s are kept back"
         )
+
+
+def test_policy_weave_watches_the_bound_as_it_does_an_slo():
+    world = shared(policy="weave")
+    world.submit(job("a", iterations=10, deadline_seconds=320.0))
+    world.submit(job("b", iterations=10, host_gib=(900, 900)))
+    assert stay_of(world.scheduler.state, world.scheduler.state.jobs["a"]).allowed == pytest.approx(1.5)

@@ -45,12 +45,12 @@ class Stay(NamedTuple):
 def stay_of(state: ClusterState, record: JobRecord) -> Stay:
     """A pinned job with a profile, where it is."""
     assert record.pin is not None
-    return _stay(state, record.spec, record.profile, record.pin, record, 0)
+    return _stay(state, record.spec, record.profile, record.pin, record, record.slo, 0)
 
 
 def stay_of_newcomer(state: ClusterState, spec: JobSpec, pin: Pin, start_us: int = 0) -> Stay:
     """A job with a profile that would be pinned; what it has had before counts, and ``start_us`` that it would lose."""
-    return _stay(state, spec, spec.profile, pin, state.jobs.get(spec.name), start_us)
+    return _stay(state, spec, spec.profile, pin, state.jobs.get(spec.name), spec.slo, start_us)
 
 
 def slowdowns_of(stays: Sequence[Stay]) -> dict[str, float]:
@@ -97,7 +97,13 @@ def iterations_left(record: JobRecord) -> int | None:
 
 
 def _stay(
-    state: ClusterState, spec: JobSpec, profile: PhaseProfile | None, pin: Pin, record: JobRecord | None, lost_us: int
+    state: ClusterState,
+    spec: JobSpec,
+    profile: PhaseProfile | None,
+    pin: Pin,
+    record: JobRecord | None,
+    slo: float,
+    lost_us: int,
 ) -> Stay:
     assert profile is not None
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
@@ -108,10 +114,10 @@ def _stay(
     if record is None:
         solo_us = mean_us(profile) if spec.staleness else member.solo_us
         left_us = (spec.iterations or UNKNOWN_ITERATIONS) * solo_us
-        return Stay(member, profile, left_us, spec.slo, usd_per_hour)
+        return Stay(member, profile, left_us, slo, usd_per_hour)
     left_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
     done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now) + lost_us
-    allowed = (spec.slo * (done_us + left_us) - elapsed_us) / left_us
+    allowed = (slo * (done_us + left_us) - elapsed_us) / left_us
     return Stay(member, profile, left_us, allowed, usd_per_hour)
 
 

@@ -42,7 +42,7 @@ def propose(state: ClusterState, near: Collection[str] | None = None) -> PlanPro
 
 def _is_awaited(state: ClusterState, job: str) -> bool:
     """Whether room for it is on its way."""
-    return any(move.makes_room_for == job for move in state.moves.values())
+    return any(job in (move.makes_room_for, move.paused_for) for move in state.moves.values())
 
 
 def _room_for(state: ClusterState, waiting: JobRecord) -> tuple[Move, ...]:
