@@ -200,6 +200,13 @@ def test_a_job_with_a_long_sync_has_training_gpus_to_itself():
     assert {record.state for record in world.scheduler.state.jobs.values()} == {JobState.FINISHED}
 
 
+def test_a_job_whose_phases_run_side_by_side_has_slots_in_both_pools():
+    world, spec = fleet(parameters=ON_ONE_POOL), synced("a")
+    ahead = msgspec.structs.replace(spec.profile, staleness=1)
+    world.submit(msgspec.structs.replace(spec, staleness=1, profile=ahead))
+    assert world.admitted("a").verdicts[-1].kind == "isolate"
+
+
 def test_a_running_job_moves_to_training_gpus_alone_when_they_are_free():
     world = fleet(node("r0"), node("t0"), parameters=ON_ONE_POOL)
     world.submit(heavy("a"))

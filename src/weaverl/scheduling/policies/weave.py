@@ -212,9 +212,9 @@ def alone(state: ClusterState, spec: JobSpec, start_us: int = 0) -> Option:
 
 
 def by_itself(state: ClusterState, spec: JobSpec, start_us: int = 0) -> list[Option]:
-    """The ways to be in a group of its own."""
+    """The ways to be in a group of its own; a job whose phases run side by side has them on slots of two pools."""
     options = [alone(state, spec, start_us)]
-    if state.parameters.colocates and spec.placement is Placement.DISAGGREGATED:
+    if state.parameters.colocates and spec.placement is Placement.DISAGGREGATED and not spec.staleness:
         candidate = colocated(state, spec, PoolKind.TRAINING)
         group = msgspec.structs.replace(candidate.group, by_slack=state.parameters.by_slack)
         options.append(option_of(state, spec, msgspec.structs.replace(candidate, group=group), NOBODY, start_us))
