@@ -16,6 +16,7 @@ from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.expected_dollars import Stay, slowdowns_of
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.layouts import Demand, Places, layouts, members_of
+from weaverl.scheduling.round_model import NO_SWITCHES
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -125,9 +126,13 @@ def _line_bounds(workers: Sequence[Worker], pool: int, on: Bools, shared: Bools)
 
 
 def _held_us(workers: Sequence[Worker], pool: int, shared: Bools) -> Floats:
-    """How long each job holds its nodes of a pool (ways, jobs): with a switch where states take turns."""
-    times = [worker.stay.member.durations for worker in workers]
-    switches = [worker.stay.member.switches for worker in workers]
+    """How long each job holds its nodes of a pool at least (ways, jobs): with a switch where states take turns.
+
+    Without the switches that may be hidden.
+    """
+    members = [worker.stay.member for worker in workers]
+    times = [member.durations for member in members]
+    switches = [member.switches if member.hides is None else NO_SWITCHES for member in members]
     body = np.array([(one.rollout_us, one.training_us)[pool] for one in times], np.float64)
     switch = np.array([(one.rollout_us, one.training_us)[pool] for one in switches], np.float64)
     held: Floats = body + shared * switch
@@ -137,10 +142,12 @@ def _held_us(workers: Sequence[Worker], pool: int, shared: Bools) -> Floats:
 def _least_slowdowns(workers: Sequence[Worker], rollout: _Side, training: _Side) -> Floats:
     """Bounds of each job in each pair of ways (rollout, training, jobs)."""
     solo = np.array([worker.stay.member.solo_us for worker in workers], np.float64)
-    rest = np.array([one.sync_us + one.other_us for one in (worker.stay.member.durations for worker in workers)])
-    held = _held_us(workers, 0, rollout.shared)[:, None] + _held_us(workers, 1, training.shared)[None]
-    lines = np.maximum(rollout.least[:, None], training.least[None])
-    least: Floats = np.maximum((held + rest) / solo, lines)
+    times = [worker.stay.member.durations for worker in workers]
+    rollout_us = _held_us(workers, 0, rollout.shared)[:, None]
+    others_us = _held_us(workers, 1, training.shared)[None] + np.array([one.rest_us for one in times])
+    is_ahead = np.array([one.staleness > 0 for one in times])
+    chains = np.where(is_ahead, np.maximum(rollout_us, others_us), rollout_us + others_us)
+    least: Floats = np.maximum(chains / solo, np.maximum(rollout.least[:, None], training.least[None]))
     return least
 
 
