@@ -18,7 +18,7 @@ from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
 from weaverl.errors import UsageError
 from weaverl.scheduling.admission import Candidate
-from weaverl.scheduling.backfilling import PATIENCE_US, expected_wait_us
+from weaverl.scheduling.backfilling import MOST_PASSED_US, PATIENCE_US, expected_wait_us
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.moves import destination, purpose
 from weaverl.scheduling.replanning import candidate_of, remaining_spec, without_record
@@ -41,6 +41,13 @@ def running(world: World, *names: str) -> None:
     """Until each of these has run an iteration, so that it can be moved."""
     while any(world.scheduler.state.jobs[name].iterations_done < 1 for name in names):
         world.deliver()
+
+
+def wait(world: World, name: str, microseconds: float) -> None:
+    """As if the job had waited for so long already."""
+    record = world.scheduler.state.jobs[name]
+    record.submitted_at -= int(microseconds)
+    record.queued_at -= int(microseconds)
 
 
 def crowded(**more: object) -> tuple[World, Move]:
@@ -162,7 +169,7 @@ def test_a_wide_job_is_passed_for_a_while_only():
     assert world.state("wide") is JobState.QUEUED
     world.submit(job("early", 1000, 1000, slo=1.0, iterations=3))
     assert world.admitted("early"), "the wide one starts within its patience all the same"
-    world.scheduler.state.jobs["wide"].submitted_at -= int(PATIENCE_US)
+    wait(world, "wide", PATIENCE_US)
     world.send(JobCancelled(job="early"))
     while world.state("early") is JobState.STOPPING:
         world.deliver()
@@ -258,6 +265,20 @@ def test_the_planner_of_a_live_fleet_thinks_when_a_job_has_to_wait(objective, th
     planner.close()
     assert (plan is not None) == thinks
     assert plan is None or plan.moves == (move,)
+
+
+def test_nobody_passes_a_job_that_has_waited_for_a_day():
+    world = fleet(parameters=msgspec.structs.replace(FLEET, max_moves_per_job=0))
+    world.submit(job("first", 3000, 3000, slo=1.0, iterations=1))
+    world.submit(job("wide", 20, 20, slo=1.0, gpus=(16, 16), iterations=2))
+    wait(world, "wide", MOST_PASSED_US)
+    world.submit(job("brief", 1, 1, slo=1.0, iterations=1))
+    assert world.state("brief") is JobState.QUEUED
+    assert "would delay wide" in world.scheduler.state.jobs["brief"].verdicts[-1].refused
+    world.register_all()
+    world.run()
+    started = {name: world.scheduler.state.jobs[name].admitted_at for name in ("wide", "brief")}
+    assert started["wide"] < started["brief"]
 
 
 @settings(max_examples=20, deadline=None)

@@ -19,6 +19,10 @@ from weaverl.scheduling.state import ClusterState, JobRecord
 PATIENCE_US = 2 * HOUR_US
 """So long after its arrival a job may start, and be passed as if it did not wait."""
 
+MOST_PASSED_US = 24 * HOUR_US
+"""A job that has waited for so long is passed no more, whatever is expected: expectations that are always too good
+would have it wait for ever. So it starts when those who run by then have ended, at the latest."""
+
 
 def expected_wait_us(state: ClusterState, spec: JobSpec, instead: Mapping[str, float] = {}) -> float:
     """Microseconds until as many nodes are free as a job asks in each pool; ``instead``: when some nodes will be."""
@@ -36,9 +40,11 @@ def free_at_us(state: ClusterState) -> dict[str, float]:
 
 
 def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: Decision) -> bool:
-    """Whether a later job, placed as decided, would have the first in the queue start late."""
-    chosen = decision.chosen
+    """Whether a later job, placed as decided, would have the first in the queue start late, or must not pass it."""
+    chosen, since = decision.chosen, max(first.queued_at, first.submitted_at)
     assert chosen is not None and chosen.pin is not None
+    if state.now - since > MOST_PASSED_US:
+        return True
     if spec.profile is None:
         until = dict.fromkeys(chosen.group.nodes, inf)
     else:
@@ -46,7 +52,7 @@ def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: 
         stays = [*others, stay_of_newcomer(state, spec, chosen.pin)]
         until = until_us(stays, slowdowns_of(stays))
     start_us = expected_wait_us(state, first.spec, until)
-    if state.now + start_us <= first.submitted_at + PATIENCE_US:
+    if state.now + start_us <= since + PATIENCE_US:
         return False
     return start_us > expected_wait_us(state, first.spec)
 
