@@ -20,7 +20,7 @@ from weaverl.scheduling.forecast import forecast
 from weaverl.scheduling.progress import mean_us
 from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.spread import spread
-from weaverl.scheduling.state import ClusterState, JobRecord, device_room_of, planned_member
+from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
 
 UNKNOWN_ITERATIONS = 300
 """How many iterations a job is taken to have left that does not say."""
@@ -107,10 +107,7 @@ def _stay(
 ) -> Stay:
     assert profile is not None
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
-    member, usd_per_hour = planned_member(state, spec.name, mean, pin), usd_alone(state, spec)
-    room = device_room_of(state, spec.device_memory, pin)
-    if room is not None:
-        member = msgspec.structs.replace(member, hides=room)
+    member, usd_per_hour = planned_member(state, spec.name, mean, pin, spec.device_memory), usd_alone(state, spec)
     if record is None:
         solo_us = mean_us(profile) if spec.staleness else member.solo_us
         left_us = (spec.iterations or UNKNOWN_ITERATIONS) * solo_us

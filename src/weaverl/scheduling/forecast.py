@@ -8,12 +8,10 @@ the same answer.
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from msgspec import structs
-
 from weaverl.domain.cluster import Slot
 from weaverl.scheduling.play import Play
 from weaverl.scheduling.players import Pair, Player
-from weaverl.scheduling.round_model import NO_SWITCHES, Member, chains_us, held_us, lines_of
+from weaverl.scheduling.round_model import Member, chains_us, held_us, lines_of
 from weaverl.scheduling.tails import PUBLISHED_TAIL, TailRule
 
 ITERATIONS = 15
@@ -75,8 +73,11 @@ def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dic
 
 def _least_held_us(members: Sequence[Member], lines: Sequence[Sequence[int]]) -> list[int]:
     """How long each phase holds its slots at least: without the switches that may be hidden."""
-    visible = [member if member.hides is None else structs.replace(member, switches=NO_SWITCHES) for member in members]
-    return held_us(visible, lines)
+    held = held_us(members, lines)
+    for place, member in enumerate(members):
+        if member.hides is not None:
+            held[2 * place : 2 * place + 2] = member.durations.rollout_us, member.durations.training_us
+    return held
 
 
 def _masks(members: Sequence[Member]) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from weaverl.scheduling.by_slack import MOST_PASSED
-from weaverl.scheduling.players import WARM_UP, Half, Pair, Player
+from weaverl.scheduling.players import WARM_UP, Half, Pair, Player, draw_lines
 from weaverl.scheduling.tails import TailRule
 
 
@@ -16,7 +16,7 @@ class Play:
         self._players, self._num_members, self._tail = players, len(members), tail
         self._now = self._held = self._later = self._order = 0
         self._waiting: list[Player] = []
-        hides = any(player.hides is not None for player in players)
+        draw_lines(players)
         self._queue: list[tuple[int, int, Callable[[Player], None], Player]] = []
         for player in players:
             others = [other for other in players if other is not player]
@@ -24,11 +24,6 @@ class Play:
             player.neighbours = [
                 [other for other in others if (other.masks[0] | other.masks[1]) & mask] for mask in player.masks
             ]
-            if hides:
-                player.followers = [
-                    [(other, pool) for other in players for pool in (0, 1) if other.masks[pool] & mask]
-                    for mask in player.masks
-                ]
             if player.pair is None:
                 self._at(0, self._ask, player)
             elif not player.trains:
@@ -202,7 +197,7 @@ class Play:
         player.holds, player.later = mask & ~later, later
         self._held |= player.holds
         self._later |= later
-        paid_us = player.paid_us(self._now, (other for other in self._players if other.keeps & later))
+        paid_us = player.paid_us(self._now, self._players)
         if player.trains:
             self._at(self._now + player.training_us + paid_us, self._training_ended, player)
         else:

@@ -25,8 +25,6 @@ class Player:
         "counted",
         "due",
         "ended",
-        "followers",
-        "free_at",
         "granted_at",
         "handover_us",
         "hides",
@@ -34,10 +32,10 @@ class Player:
         "iteration",
         "job",
         "keeps",
-        "last",
         "late_below",
         "later",
         "left_us",
+        "lines",
         "mask",
         "masks",
         "mean_held_us",
@@ -57,6 +55,7 @@ class Player:
         "tail_from",
         "tail_us",
         "told",
+        "touches",
         "training_held_us",
         "training_us",
         "trains",
@@ -78,9 +77,8 @@ class Player:
         self.since = self.due = self.left_us = self.tail_us = self.granted_at = self.mean_held_us = 0
         self.reserve_us = 0
         self.neighbours: list[list[Player]] = [[], []]
-        self.hides, self.free_at = member.hides, [0, 0]
-        self.last: list[Player | None] = [None, None]
-        self.followers: list[list[tuple[Player, int]]] = [[], []]
+        self.hides, self.lines = member.hides, NO_LINES
+        self.touches: tuple[Sequence[Line], Sequence[Line]] = ((), ())
         self.pair: Pair | None = None
         self.speed = 1.0
         self.counted = self.ended = (0, 0)
@@ -139,24 +137,25 @@ class Player:
 
     def leaves(self, now: int) -> None:
         """Its phase is over: from now on its slots are idle for who comes next."""
-        for other, pool in self.followers[self.trains]:
-            other.free_at[pool], other.last[pool] = now, self
+        for line in self.touches[self.trains]:
+            line.free_at, line.last = now, self
 
-    def paid_us(self, now: int, beside: Iterable["Player"]) -> int:
+    def paid_us(self, now: int, players: Iterable["Player"]) -> int:
         """How much of the hand-over is paid in a phase that is granted now: what was not hidden before it.
 
-        All is hidden where its state had room beside the last holder's phase, or those ``beside`` whose tails it
-        starts; else the time for which the slots were idle.
+        All is hidden where its state had room beside the last holder's phase, or beside the tails that hold some of
+        its slots still; else the time for which the slots were idle.
         """
-        pool = int(self.trains)
-        handover_us = self.training_held_us - self.training_us if self.trains else self.handover_us
+        trains = self.trains
+        handover_us = self.training_held_us - self.training_us if trains else self.handover_us
         if self.hides is None or not handover_us:
             return handover_us
         if self.later:
-            return 0 if all(self._fits_beside(other, pool) for other in beside) else handover_us
-        if self._fits_beside(self.last[pool], pool):
-            return 0
-        return max(handover_us - now + self.free_at[pool], 0)
+            tails = (other for other in players if other.keeps & self.later)
+            return 0 if all(self._fits_beside(other, 0) for other in tails) else handover_us
+        line = self.lines[trains]
+        idle_us = now - line.free_at
+        return 0 if idle_us >= handover_us or self._fits_beside(line.last, trains) else handover_us - idle_us
 
     def _fits_beside(self, other: "Player | None", pool: int) -> bool:
         if self.hides is None or other is None or other.hides is None or other is self:
@@ -193,6 +192,30 @@ class Player:
             for _ in range(number):
                 self.keeps |= bits & -bits
                 bits &= bits - 1
+
+
+class Line:
+    """Slots that some members have in a pool: since when they are idle, and who held them last."""
+
+    __slots__ = ("free_at", "last")
+
+    def __init__(self) -> None:
+        self.free_at = 0
+        self.last: Player | None = None
+
+
+NO_LINES = (Line(), Line())
+
+
+def draw_lines(players: Sequence[Player]) -> None:
+    """Have members find the lines of their own slots, and those that their phases touch, if any switch is hidden."""
+    if not any(player.hides is not None for player in players):
+        return
+    lines = {mask: Line() for player in players for mask in player.masks}
+    for player in players:
+        player.lines = lines[player.masks[0]], lines[player.masks[1]]
+        rollout, training = ([line for own, line in lines.items() if own & mask] for mask in player.masks)
+        player.touches = rollout, training
 
 
 class Half(Player):

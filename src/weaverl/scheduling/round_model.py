@@ -92,6 +92,10 @@ class DeviceRoom(msgspec.Struct, frozen=True):
         return state is not None and busy is not None and state + busy <= self.device[pool]
 
 
+UNKNOWN_ROOM = DeviceRoom((None, None), (None, None), (0, 0))
+"""Of a member whose state is restored ahead only while its slots idle."""
+
+
 class Member(msgspec.Struct, frozen=True):
     """A job of the group as the round model sees it.
 

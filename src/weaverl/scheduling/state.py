@@ -12,7 +12,15 @@ from weaverl.domain.groups import Group, Move, Pin
 from weaverl.domain.jobs import ENDED, DeviceMemory, JobSpec, JobState, PhaseProfile
 from weaverl.errors import UsageError
 from weaverl.scheduling.pairs import Pairs
-from weaverl.scheduling.round_model import MICROSECONDS, DeviceRoom, Durations, Member, Switches, planned_durations
+from weaverl.scheduling.round_model import (
+    MICROSECONDS,
+    UNKNOWN_ROOM,
+    DeviceRoom,
+    Durations,
+    Member,
+    Switches,
+    planned_durations,
+)
 from weaverl.scheduling.sharing.accounts import Shares
 
 PROFILE_ITERATIONS = 2
@@ -342,10 +350,13 @@ def as_member(state: ClusterState, record: JobRecord) -> Member:
     return planned_member(state, record.spec.name, record.profile, record.pin)
 
 
-def planned_member(state: ClusterState, name: str, profile: PhaseProfile, pin: Pin) -> Member:
+def planned_member(
+    state: ClusterState, name: str, profile: PhaseProfile, pin: Pin, memory: DeviceMemory | None = None
+) -> Member:
     """A job as it would run on the slots of a pin: a phase takes longer on the other pool's GPUs.
 
-    Where both phases have the same nodes the weights do not cross the slow link, so there is no sync.
+    Where both phases have the same nodes the weights do not cross the slow link, so there is no sync. With ``memory``
+    its state is restored ahead, if that is done at all.
     """
     solo = planned_durations(profile)
     pools = [state.nodes[slots[0].node].node.pool for slots in (pin.rollout, pin.training)]
@@ -356,16 +367,20 @@ def planned_member(state: ClusterState, name: str, profile: PhaseProfile, pin: P
         solo.other_us,
         solo.staleness,
     )
-    return Member(name, pin, placed, switches_of(state.cluster, profile), None if placed == solo else solo.solo_us)
+    switches, promised_us = switches_of(state.cluster, profile), None if placed == solo else solo.solo_us
+    if memory is None or pools[0] is pools[1] or not state.parameters.restores_ahead:
+        return Member(name, pin, placed, switches, promised_us)
+    return Member(name, pin, placed, switches, promised_us, _device_room(state, memory, pin))
 
 
-def device_room_of(state: ClusterState, memory: DeviceMemory, pin: Pin) -> DeviceRoom | None:
-    """What is needed to restore a job's state before it asks; None where that is not done."""
-    if not state.parameters.restores_ahead or not set(pin.rollout).isdisjoint(pin.training):
-        return None
+def _device_room(state: ClusterState, memory: DeviceMemory, pin: Pin) -> DeviceRoom:
+    """What is needed to restore a job's state beside a holder's."""
     needs = (memory.rollout, memory.training)
+    if needs == (None, None):
+        return UNKNOWN_ROOM
     rollout, training = (
-        min(state.nodes[slot.node].node.device_memory_bytes for slot in slots) for slots in (pin.rollout, pin.training)
+        min(state.nodes[node].node.device_memory_bytes for node in {slot.node for slot in slots})
+        for slots in (pin.rollout, pin.training)
     )
     states = tuple(None if need is None else need.state_bytes for need in needs)
     busy = tuple(None if need is None else need.state_bytes + need.working_bytes for need in needs)
