@@ -9,6 +9,8 @@ class GrpoConfig:
 
     seed: int = 0
     iterations: int = 12
+    staleness: int = 0
+    """How many versions old the weights are that samples are drawn with; 1: one-step off-policy."""
 
     hidden_size: int = 192
     intermediate_size: int = 512

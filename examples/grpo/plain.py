@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from counting import draw_prompts, reward
-from grpo import RolloutEngine, Trainer, TrainingMetrics, bf16_weights, make_deterministic, score
+from grpo import Rollout, RolloutEngine, Trainer, TrainingMetrics, bf16_weights, make_deterministic, score
 from grpo_config import PRESETS, GrpoConfig
 
 Result = TypeVar("Result")
@@ -30,12 +30,22 @@ class Iteration:
 
 
 def run(config: GrpoConfig, device: str = "cpu") -> tuple[list[Iteration], nn.Module]:
-    """Run every iteration; return what each came to, and the final policy."""
+    """Run every iteration; return what each came to, and the final policy.
+
+    With a staleness of 1 the next iteration's samples are drawn before the weights of this one are loaded.
+    """
     engine, trainer = RolloutEngine(config, device), Trainer(config, device)
     iterations = []
-    for iteration in range(config.iterations):
+
+    def sample(iteration: int) -> tuple[Rollout, float]:
         prompts = draw_prompts(config.num_prompts, config.seed, iteration)
-        rollout, rollout_seconds = timed(engine.generate, prompts, iteration)
+        return timed(engine.generate, prompts, iteration)
+
+    drawn = [sample(iteration) for iteration in range(config.staleness)]
+    for iteration in range(config.iterations):
+        if iteration + config.staleness < config.iterations:
+            drawn.append(sample(iteration + config.staleness))
+        rollout, rollout_seconds = drawn.pop(0)
         samples = score(rollout, reward)
         metrics, training_seconds = timed(trainer.train, samples, iteration)
         engine.load(bf16_weights(trainer.model))
@@ -95,6 +105,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="balanced")
     parser.add_argument("--iterations", type=int, help="instead of the preset's")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--staleness", type=int, choices=(0, 1), default=0, help="1: a step off-policy")
     present = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=present, help="cpu or cuda; cuda where there is one")
     parser.add_argument("--out", type=Path, required=True, help="folder for result.json")
@@ -104,7 +115,8 @@ def parse_arguments() -> argparse.Namespace:
 def chosen_config(arguments: argparse.Namespace) -> GrpoConfig:
     """The preset asked for, with the seed and the number of iterations asked for."""
     preset = PRESETS[arguments.preset]
-    return replace(preset, seed=arguments.seed, iterations=arguments.iterations or preset.iterations)
+    iterations = arguments.iterations or preset.iterations
+    return replace(preset, seed=arguments.seed, iterations=iterations, staleness=arguments.staleness)
 
 
 def main() -> None:

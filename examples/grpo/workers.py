@@ -18,6 +18,7 @@ class Workers:
     def __init__(self, job: weave.Job) -> None:
         self._job = job
         self._functions: dict[str, dict[str, Callable[..., Any]]] = {}
+        self._local_results: dict[str, Any] = {}
         self._apart = len(job.role_sizes) > 1
 
     def offer(self, role: str, **functions: Callable[..., Any]) -> None:
@@ -35,12 +36,12 @@ class Workers:
         if self._apart:
             dist.send_object_list([(name, arguments)], dst=self._job.meeting.rank_of(role))
         else:
-            self._local_result = self._functions[role][name](*arguments)
+            self._local_results[role] = self._functions[role][name](*arguments)
 
     def result(self, role: str) -> Any:
         """What the function started last in a role returned."""
         if not self._apart:
-            return self._local_result
+            return self._local_results.pop(role)
         answer = [None]
         dist.recv_object_list(answer, src=self._job.meeting.rank_of(role))
         return answer[0]

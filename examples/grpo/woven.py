@@ -2,7 +2,8 @@
 
 Started by weaverl's agents it is three processes (driver, rollout and training worker), or one (role ``run``).
 Started by hand it is a plain run in one process: ``python examples/grpo/woven.py --preset tiny --out DIR``.
-Where there is a checkpoint directory it goes on from the last finished iteration.
+Where there is a checkpoint directory it goes on from the last finished iteration. With ``--staleness 1`` it is the
+one-step off-policy run of ``plain.py``: the next rollout runs beside training.
 """
 
 import gc
@@ -26,46 +27,108 @@ def main() -> None:
     job = weave.init()
     workers = Workers(job)
     if job.is_role("rollout"):
-        engine = job.load(RolloutEngine, config, arguments.device)
-
-        @weave.phase("rollout", state=engine)
-        def rollout(prompts: list[list[int]], iteration: int) -> Rollout:
-            return engine.generate(prompts, iteration, on_progress=report_progress)
-
-        workers.offer("rollout", rollout=rollout, pull=lambda: job.weights.pull(engine.model), resume=job.resume_from)
+        offer_rollouts(job, workers, config, arguments.device)
     if job.is_role("training"):
-        trainer, finished = job.load(load_trainer, config, arguments.device)
-
-        @weave.phase("training", state=trainer)
-        def train(samples: Samples, iteration: int) -> tuple[TrainingMetrics, str]:
-            metrics = trainer.train(samples, iteration)
-            return metrics, weights_sha256(trainer.model) if iteration == config.iterations - 1 else ""
-
-        def save(iteration: int, history: list[dict[str, Any]]) -> None:
-            weave.checkpoint(iteration, {**parts(trainer), "history": history})
-
-        push, done = lambda: job.weights.push(trainer.model), lambda: finished
-        workers.offer("training", train=train, push=push, save=save, done=done)
+        offer_trainings(job, workers, config, arguments.device)
     if not job.is_role("driver"):
         workers.serve()
         return
 
     history = workers.call("training", "done")
-    digest = ""
     if history:
         workers.call("rollout", "resume", len(history))
-        sync(workers)
+        sync(workers, len(history))
+    digest = a_step_ahead(workers, config, history) if config.staleness else in_turn(workers, config, history)
+    workers.close()
+    write_result(arguments.out, config, history, digest)
+
+
+def offer_rollouts(job: weave.Job, workers: Workers, config: GrpoConfig, device: str) -> None:
+    """What the rollout role does when it is asked."""
+    engine = job.load(RolloutEngine, config, device)
+
+    @weave.phase("rollout", state=engine)
+    def rollout(prompts: list[list[int]], iteration: int) -> Rollout:
+        return engine.generate(prompts, iteration, on_progress=report_progress)
+
+    def rollout_beside(prompts: list[list[int]], iteration: int) -> Rollout:
+        job.weights.fetch(engine.model)  # those of the training beside it, so that its sync need not wait for us
+        return rollout(prompts, iteration)
+
+    def pull(version: int) -> None:
+        job.weights.pull(engine.model, version)
+
+    workers.offer("rollout", rollout=rollout, rollout_beside=rollout_beside, pull=pull, resume=job.resume_from)
+
+
+def offer_trainings(job: weave.Job, workers: Workers, config: GrpoConfig, device: str) -> None:
+    """What the training role does when it is asked."""
+    trainer, finished = job.load(load_trainer, config, device)
+
+    @weave.phase("training", state=trainer)
+    def train(samples: Samples, iteration: int) -> tuple[TrainingMetrics, str]:
+        metrics = trainer.train(samples, iteration)
+        return metrics, weights_sha256(trainer.model) if iteration == config.iterations - 1 else ""
+
+    def save(iteration: int, history: list[dict[str, Any]]) -> None:
+        weave.checkpoint(iteration, {**parts(trainer), "history": history})
+
+    def push(version: int) -> None:
+        job.weights.push(trainer.model, version)
+
+    workers.offer("training", train=train, push=push, save=save, done=lambda: finished)
+
+
+def in_turn(workers: Workers, config: GrpoConfig, history: list[Iteration]) -> str:
+    """Run what is left, one phase after the other; the hash of the final weights."""
+    digest = ""
     for iteration in range(len(history), config.iterations):
         prompts = draw_prompts(config.num_prompts, config.seed, iteration)
         sampled, rollout_seconds = timed(workers.call, "rollout", "rollout", prompts, iteration)
-        samples = score(sampled, reward)
-        (metrics, digest), training_seconds = timed(workers.call, "training", "train", samples, iteration)
-        sync(workers)
-        history.append(Iteration(samples.rewards.mean().item(), metrics, rollout_seconds, training_seconds))
-        workers.call("training", "save", iteration, [asdict(one) for one in history])
-        print(line(iteration, history[-1]), flush=True)
-    workers.close()
-    write_result(arguments.out, config, history, digest)
+        digest = train_on(workers, sampled, rollout_seconds, iteration, history)
+        sync(workers, iteration + 1)
+        keep(workers, iteration, history)
+    return digest
+
+
+def a_step_ahead(workers: Workers, config: GrpoConfig, history: list[Iteration]) -> str:
+    """Run what is left, each training beside the next rollout; the hash of the final weights.
+
+    Version k + 1 is what training k ends with. It is written into the engine after rollout k + 1, whenever it came.
+    """
+    digest, first = "", len(history)
+    if first < config.iterations:
+        prompts = draw_prompts(config.num_prompts, config.seed, first)
+        sampled, rollout_seconds = timed(workers.call, "rollout", "rollout", prompts, first)
+    for iteration in range(first, config.iterations - 1):
+        prompts = draw_prompts(config.num_prompts, config.seed, iteration + 1)
+        workers.start("rollout", "rollout_beside", prompts, iteration + 1)
+        digest = train_on(workers, sampled, rollout_seconds, iteration, history)
+        workers.call("training", "push", iteration + 1)
+        keep(workers, iteration, history)
+        sampled, rollout_seconds = timed(workers.result, "rollout")
+        workers.call("rollout", "pull", iteration + 1)
+    if first < config.iterations:
+        digest = train_on(workers, sampled, rollout_seconds, config.iterations - 1, history)
+        sync(workers, config.iterations)
+        keep(workers, config.iterations - 1, history)
+    return digest
+
+
+def train_on(
+    workers: Workers, sampled: Rollout, rollout_seconds: float, iteration: int, history: list[Iteration]
+) -> str:
+    """Train on an iteration's samples and add it to the history; the hash of the weights after the last one."""
+    samples = score(sampled, reward)
+    (metrics, digest), training_seconds = timed(workers.call, "training", "train", samples, iteration)
+    history.append(Iteration(samples.rewards.mean().item(), metrics, rollout_seconds, training_seconds))
+    return digest
+
+
+def keep(workers: Workers, iteration: int, history: list[Iteration]) -> None:
+    """Save what it takes to go on after an iteration."""
+    workers.call("training", "save", iteration, [asdict(one) for one in history])
+    print(line(iteration, history[-1]), flush=True)
 
 
 def load_trainer(config: GrpoConfig, device: str) -> tuple[Trainer, list[Iteration]]:
@@ -81,10 +144,10 @@ def parts(trainer: Trainer) -> dict[str, Any]:
     return {"model": trainer.model, "optimizer": trainer.optimizer}
 
 
-def sync(workers: Workers) -> None:
+def sync(workers: Workers, version: int) -> None:
     """Carry the trainer's weights to the rollout engine."""
-    workers.start("training", "push")
-    workers.call("rollout", "pull")
+    workers.start("training", "push", version)
+    workers.call("rollout", "pull", version)
     workers.result("training")
 
 

@@ -109,8 +109,3 @@ def test_this_machine_is_asked_for_its_own_cpus(cluster_with):
     check_local(cluster_with(node + memory), gpus=64)
     with pytest.raises(SpecError, match="cpu 8191 is not available on this machine"):
         check_local(cluster_with(node.replace(f"[{own}]", "[8191]") + memory), gpus=64)
-
-
-def test_a_job_a_step_ahead_is_not_run_on_a_live_cluster_so_far(job_with, cluster_with):
-    with pytest.raises(SpecError, match="only simulated clusters run a rollout beside training: leave staleness out"):
-        check_job_fits(job_with("staleness: 1"), cluster_with())

@@ -1,5 +1,6 @@
 """Push and pull, wherever the two models are (field cases WS-07, WS-08, WS-14, WS-16, PH-01)."""
 
+import threading
 import types
 
 import pytest
@@ -175,3 +176,64 @@ def test_engines_and_compiled_models_are_looked_through():
 def test_object_without_named_tensors_is_a_usage_error():
     with pytest.raises(UsageError, match="weights of a int cannot be named"):
         model_tensors(3)
+
+
+class Sent(LocalSync):
+    """Receives in another thread what was sent, as soon as it is there."""
+
+    waits_for_sender = True
+
+    def __init__(self):
+        super().__init__()
+        self.arrived = threading.Event()
+
+    def send(self, manifest, data):
+        super().send(manifest, data)
+        self.arrived.set()
+
+    def receive(self, accept):
+        assert self.arrived.wait(10)
+        return super().receive(accept)
+
+
+def test_a_version_is_fetched_beside_the_use_of_the_model_and_written_in_by_the_pull():
+    strategy = Sent()
+    trainer, engine, target = Weights(strategy), Weights(strategy), Model(tied=False)
+    engine.fetch(target)
+    with pytest.raises(UsageError, match="call pull"):
+        engine.fetch(target)
+    trainer.push(Model(tied=False, fill=2.0), version=5)
+    assert target.head.weight.unique().tolist() == [0.0], "it may be in use"
+    assert engine.pull(target, version=5).version == engine.version == 5
+    assert target.head.weight.unique().tolist() == [2.0]
+    engine.fetch(target)
+    assert engine.pull(target).version == 5
+
+
+def test_another_version_than_the_one_that_is_due_is_refused_and_nothing_is_applied():
+    trainer, engine = pair()
+    target = Model(tied=False)
+    trainer.push(Model(tied=False, fill=2.0), version=2)
+    with pytest.raises(WeightSyncError, match="version 2 came where 1 is due: push and pull each in turn"):
+        engine.pull(target, version=1)
+    assert engine.version == 0 and target.head.weight.unique().tolist() == [0.0]
+
+
+def test_what_goes_wrong_while_a_version_is_fetched_is_said_by_the_pull():
+    strategy = Sent()
+    trainer, engine = Weights(strategy), Weights(strategy)
+    target = Model(tied=True, fill=1.0)
+    engine.fetch(target)
+    source = Model(tied=False, fill=3.0)
+    nn.init.constant_(source.head.weight, 4.0)
+    trainer.push(source)
+    with pytest.raises(WeightSyncError, match="tied here"):
+        engine.pull(target)
+
+
+def test_in_one_process_there_is_nothing_to_fetch():
+    trainer, engine = pair()
+    target = Model(tied=False)
+    engine.fetch(target)
+    trainer.push(Model(tied=False, fill=2.0))
+    assert engine.pull(target, version=1).version == 1

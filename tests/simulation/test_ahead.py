@@ -1,15 +1,21 @@
 """Jobs a step ahead (staleness 1) in the simulated world: what they take alone and beside others, and who refuses."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from auditor import audit
 from simulation.small import FREE, row, trace
 from simulation.test_forecast import COSTS, ROLLOUT, SWITCHES, TRAINING, Ends, spreads
 from slack_policies import all_in_one, packed, placing
 from weaverl.domain.groups import Pin
-from weaverl.reports.recorded import audit_recorded
+from weaverl.reports.metrics import run_figures
+from weaverl.reports.recorded import audit_recorded, write_recorded
+from weaverl.reports.timeline_file import jobs_ahead, read_timeline
 from weaverl.scheduling.forecast import forecast
 from weaverl.scheduling.round_model import Durations, Member, cycle_us
 from weaverl.simulation.costs import Costs
@@ -149,6 +155,24 @@ def test_policies_with_one_phase_at_a_time_refuse_it_by_name(policy: str):
     ((reason, number),) = outcome.refused.items()
     assert number == 1 and "job a has staleness 1" in reason and policy in reason
     assert outcome.jobs_finished == 1
+
+
+@settings(max_examples=15, deadline=None)
+@given(mixed)
+def test_reports_and_auditor_work_out_the_same_slowdowns_from_the_timeline_alone(times: Times):
+    jobs = jobs_of(times, dict.fromkeys(times, 1.0), 30.0, 500)
+    recorder, ends = Recorder(), Ends()
+    setup = Setup(policy="weave", seed=None, costs=FREE, max_moves_per_job=0)
+    with placing(packed), TemporaryDirectory() as folder:
+        found = simulate_heard(trace(*jobs), setup, [ends], recorder=recorder)
+        path = Path(folder) / "timeline.jsonl"
+        write_recorded(path, found.cluster, recorder)
+        audited, read = audit(path), read_timeline(path)
+    assert audited.findings == ()
+    figures = run_figures(found.cluster, read.timeline, ahead=jobs_ahead(read.header.jobs))
+    reported = {one.name: one.slowdown for one in figures.jobs}
+    assert audited.figures.slowdowns == pytest.approx(reported)
+    assert reported == pytest.approx(dict(zip(ends.names, found.jobs.slowdown, strict=True)), rel=1e-6)
 
 
 def test_the_auditor_finds_a_rollout_whose_samples_are_two_versions_old():

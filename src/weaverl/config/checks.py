@@ -15,9 +15,6 @@ from weaverl.errors import SpecError
 
 def check_job_fits(job: JobSpec, cluster: Cluster) -> None:
     """Raise SpecError with the numbers if the job could not run even on the empty cluster."""
-    if job.staleness:
-        problem = f"has staleness {job.staleness}, and so far only simulated clusters run a rollout beside training"
-        raise SpecError(f"job {job.name} {problem}: leave staleness out")
     for pool in PoolKind:
         _check_gpus(job, cluster, pool)
         _check_host_memory(job, cluster, pool)

@@ -13,7 +13,7 @@ from weaverl.reports.iterations import SECOND
 from weaverl.reports.markup import Markup, element
 from weaverl.reports.metrics import RunFigures, makespan, run_figures, window
 from weaverl.reports.page import change, facts, page, section, table, tile
-from weaverl.reports.timeline_file import TimelineFile
+from weaverl.reports.timeline_file import TimelineFile, jobs_ahead
 
 MOST_READABLE = 400
 CLOSER = 90
@@ -90,7 +90,7 @@ def run_page(file: TimelineFile, title: str = "Timeline") -> str:
     header, timeline = file.header, file.timeline
     names = [job.name for job in header.jobs]
     slos = {job.name: job.slo for job in header.jobs}
-    figures = run_figures(header.cluster, timeline, names)
+    figures = run_figures(header.cluster, timeline, names, ahead=jobs_ahead(header.jobs))
     jobs = [(cells.job_row(job, slos.get(job.name)), cells.over_slo(job, slos.get(job.name))) for job in figures.jobs]
     pools = cells.pool_rows({"": figures.pools})
     return page(

@@ -19,7 +19,11 @@ Span = tuple[int, int]
 
 
 class IterationTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the wall time of one iteration went. Seconds; ``other`` is outside of all phases and waits."""
+    """Where the wall time of one iteration went. Seconds; ``other`` is outside of all phases and waits.
+
+    Of a job whose rollouts run beside training: ``beside_seconds`` is the rollout that ran beside this one's, and
+    ``begins`` says that it is the first, whose own rollout had nothing beside it.
+    """
 
     iteration: int
     wall_seconds: float
@@ -27,6 +31,8 @@ class IterationTime(msgspec.Struct, frozen=True, kw_only=True):
     training_seconds: float
     sync_seconds: float
     other_seconds: float
+    beside_seconds: float | None = None
+    begins: bool = False
 
 
 def ratio(over: float, under: float) -> float | None:
@@ -43,12 +49,13 @@ def union_length(spans: Iterable[Span]) -> int:
     return total
 
 
-def iteration_times(intervals: Iterable[Interval]) -> tuple[IterationTime, ...]:
+def iteration_times(intervals: Iterable[Interval], *, ahead: bool = False) -> tuple[IterationTime, ...]:
     """Wall times of one job's iterations, in order.
 
     An iteration lasts from the request of its rollout to the request of the next one, the last to the end of its
     last phase. What a later attempt repeats counts into the iteration that is repeated, as does the cold start before
-    it; the time between two attempts (queueing) does not count.
+    it; the time between two attempts (queueing) does not count. Where rollouts run beside training (``ahead``) it
+    lasts from the request of its training, and the first one of an attempt from that of its rollout.
     """
     spans: dict[int, list[Span]] = defaultdict(list)
     last_run: dict[int, list[Interval]] = {}
@@ -57,10 +64,20 @@ def iteration_times(intervals: Iterable[Interval]) -> tuple[IterationTime, ...]:
         for interval in attempt:
             phases[interval.iteration].append(interval)
         cold_starts = [interval for interval in attempt if interval.phase is PhaseKind.LOADING]
-        for iteration, span in _iteration_spans(attempt, cold=number > 0).items():
+        for iteration, span in _iteration_spans(attempt, cold=number > 0, ahead=ahead).items():
             spans[iteration].append(span)
-            last_run[iteration] = phases[iteration] + cold_starts
-    return tuple(_iteration_time(iteration, spans[iteration], last_run[iteration]) for iteration in sorted(spans))
+            last_run[iteration] = attempt if ahead else phases[iteration] + cold_starts
+    times = tuple(_iteration_time(iteration, spans[iteration], last_run[iteration]) for iteration in sorted(spans))
+    return _paired(times) if ahead else times
+
+
+def _paired(times: tuple[IterationTime, ...]) -> tuple[IterationTime, ...]:
+    """Each iteration with the next one's rollout, which runs beside its training."""
+    rollouts = {time.iteration: time.rollout_seconds for time in times}
+    return tuple(
+        msgspec.structs.replace(time, beside_seconds=rollouts.get(time.iteration + 1, 0.0), begins=place == 0)
+        for place, time in enumerate(times)
+    )
 
 
 def slowdown(times: Sequence[IterationTime], rollout: float, training: float) -> float | None:
@@ -73,6 +90,10 @@ def slowdown(times: Sequence[IterationTime], rollout: float, training: float) ->
 
 def solo_seconds(time: IterationTime, rollout: float, training: float) -> float:
     """What the iteration would have taken alone: phases divided by interference, plus other."""
+    if time.beside_seconds is not None:
+        first = time.rollout_seconds / rollout if time.begins else 0.0
+        trained = time.training_seconds / training + time.sync_seconds
+        return first + max(time.beside_seconds / rollout, trained) + time.other_seconds
     return time.rollout_seconds / rollout + time.training_seconds / training + time.sync_seconds + time.other_seconds
 
 
@@ -90,13 +111,17 @@ def _by_attempt(intervals: Iterable[Interval]) -> list[list[Interval]]:
     return [found[attempt] for attempt in sorted(found)]
 
 
-def _iteration_spans(attempt: list[Interval], *, cold: bool) -> dict[int, Span]:
+def _iteration_spans(attempt: list[Interval], *, cold: bool, ahead: bool) -> dict[int, Span]:
     """Start and end of each iteration of an attempt; with ``cold`` the first begins with the attempt."""
     starts: dict[int, int] = {}
     # Rollouts come last, so that their requests win over those of other phases.
     for interval in sorted(attempt, key=lambda one: (one.phase is PhaseKind.ROLLOUT, -one.requested_at)):
         if interval.phase is not PhaseKind.LOADING:
             starts[interval.iteration] = interval.requested_at
+    if ahead and starts:
+        first = min(starts)
+        trained = {one.iteration: one.requested_at for one in attempt if one.phase is PhaseKind.TRAINING}
+        starts = trained | {first: starts[first]}
     order = sorted(starts, key=lambda iteration: starts[iteration])
     if not order:
         return {}
@@ -115,10 +140,8 @@ def _iteration_time(iteration: int, spans: list[Span], intervals: list[Interval]
     )
 
     def body(phase: PhaseKind) -> float:
-        return (
-            union_length((interval.started_at, interval.ended_at) for interval in intervals if interval.phase is phase)
-            / SECOND
-        )
+        own = (one for one in intervals if one.phase is phase and one.iteration == iteration)
+        return union_length((one.started_at, one.ended_at) for one in own) / SECOND
 
     return IterationTime(
         iteration=iteration,

@@ -4,7 +4,7 @@ Times come in as microseconds and leave as seconds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -78,9 +78,17 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_figures(
-    cluster: Cluster, timeline: Timeline, jobs: Sequence[str] = (), solo: Mapping[str, Timeline] | None = None
+    cluster: Cluster,
+    timeline: Timeline,
+    jobs: Sequence[str] = (),
+    solo: Mapping[str, Timeline] | None = None,
+    ahead: Collection[str] = (),
 ) -> RunFigures:
-    """All figures of a run. ``jobs`` gives order; ``solo`` maps a job to its run alone, for interference."""
+    """All figures of a run.
+
+    ``jobs`` gives order; ``solo`` maps a job to its run alone, for interference; ``ahead``: those whose rollouts run
+    beside training.
+    """
     intervals = timeline.intervals
     names = tuple(dict.fromkeys((*jobs, *(interval.job for interval in intervals))))
     by_job = _by_job(intervals)
@@ -92,7 +100,7 @@ def run_figures(
         moved_gib=moved_gib(intervals),
         sync_mib=sync_mib(intervals),
         pools=pools,
-        jobs=tuple(job_figures(name, by_job[name], (solo or {}).get(name)) for name in names),
+        jobs=tuple(job_figures(name, by_job[name], (solo or {}).get(name), ahead=name in ahead) for name in names),
     )
 
 
@@ -172,9 +180,11 @@ def sync_mib(intervals: Iterable[Interval]) -> float:
     return sum(interval.moved_bytes for interval in intervals if interval.phase is PhaseKind.SYNC) / MIB
 
 
-def job_figures(name: str, intervals: Sequence[Interval], solo: Timeline | None = None) -> JobFigures:
+def job_figures(
+    name: str, intervals: Sequence[Interval], solo: Timeline | None = None, *, ahead: bool = False
+) -> JobFigures:
     """Figures of one job from its own intervals; ``solo`` is its run alone."""
-    times = iteration_times(intervals)
+    times = iteration_times(intervals, ahead=ahead)
     alone = [interval for interval in solo.intervals if interval.job == name] if solo else []
     rollout = interference(intervals, alone, PhaseKind.ROLLOUT)
     training = interference(intervals, alone, PhaseKind.TRAINING)

@@ -47,6 +47,11 @@ class TimelineJob(msgspec.Struct, frozen=True, kw_only=True):
     device_memory: DeviceMemory = DeviceMemory()
 
 
+def jobs_ahead(jobs: Iterable[TimelineJob]) -> tuple[str, ...]:
+    """The jobs whose rollouts run beside training."""
+    return tuple(job.name for job in jobs if job.staleness)
+
+
 class TimelineHeader(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a timeline file: the cluster that was provisioned and the jobs that ran on it.
 

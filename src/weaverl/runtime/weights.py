@@ -1,7 +1,9 @@
 """Weights from the training role to the rollout role: ``push`` and ``pull``, on host memory, holding no device."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
@@ -52,6 +54,7 @@ class Weights:
         self._cast_dtype = cast_dtype
         self._on_push = on_push
         self._staging: Tensor | None = None
+        self._fetched: Future[tuple[Manifest, Tensor]] | None = None
         self.version = 0
 
     def push(self, model: object, version: int | None = None) -> SyncReport:
@@ -73,19 +76,58 @@ class Weights:
         self._on_push(report)
         return report
 
-    def pull(self, model: object) -> SyncReport:
+    def fetch(self, model: object) -> None:
+        """Begin to receive the next version into host memory, beside whatever the model does; ``pull`` writes it in.
+
+        So a rollout that runs beside training does not hold up the sync of that training. Alone, in one process, there
+        is nothing to wait for, and ``pull`` does all. UsageError if a version is being fetched already.
+        """
+        if self._fetched is not None:
+            raise UsageError("the next weights are being fetched already: call pull() before the next fetch()")
+        if not self._strategy.waits_for_sender:
+            return
+        named, fetched = name_tensors(model_tensors(model)), Future[tuple[Manifest, Tensor]]()
+        self._check()
+        self._fetched = fetched
+        threading.Thread(target=self._receive_into, args=(fetched, named), name="weaverl-fetch", daemon=True).start()
+
+    def pull(self, model: object, version: int | None = None) -> SyncReport:
         """Wait for the next version and write it into a model, wherever its tensors are.
 
-        WeightSyncError, with nothing applied, if tensors sent and the model's do not agree or do not arrive.
+        Args:
+            model: as ``push`` takes it.
+            version: the one that it has to be, so that no order of events can bring another.
+
+        Raises:
+            WeightSyncError: tensors sent and the model's do not agree or do not arrive, or it is another version; then
+                nothing is applied.
         """
         started = time.perf_counter_ns()
         named = name_tensors(model_tensors(model))
         self._check()
-        manifest, data = self._strategy.receive(lambda manifest: self._accept(manifest, named))
+        manifest, data = self._next(named)
+        if version is not None and manifest.version != version:
+            raise WeightSyncError(f"version {manifest.version} came where {version} is due: push and pull each in turn")
         self._check()
         self._apply(manifest, data, named)
         self.version = manifest.version
         return _report(manifest.entries, manifest.version, started)
+
+    def _next(self, named: list[NamedTensor]) -> tuple[Manifest, Tensor]:
+        """The next version, fetched or not."""
+        if self._fetched is None:
+            return self._receive(named)
+        fetched, self._fetched = self._fetched, None
+        return fetched.result()
+
+    def _receive(self, named: list[NamedTensor]) -> tuple[Manifest, Tensor]:
+        return self._strategy.receive(lambda manifest: self._accept(manifest, named))
+
+    def _receive_into(self, fetched: "Future[tuple[Manifest, Tensor]]", named: list[NamedTensor]) -> None:
+        try:
+            fetched.set_result(self._receive(named))
+        except BaseException as error:  # noqa: BLE001 - the thread's outermost loop: whoever pulls must learn of it
+            fetched.set_exception(error)
 
     def _accept(self, manifest: Manifest, named: list[NamedTensor]) -> None:
         if manifest.version < self.version:

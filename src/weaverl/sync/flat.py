@@ -36,6 +36,8 @@ class FlatSync:
         make_link: builds the transport.
     """
 
+    waits_for_sender = True
+
     def __init__(
         self,
         store: Store,

@@ -11,6 +11,8 @@ from weaverl.sync.manifest import Manifest
 class LocalSync:
     """The strategy of a script that runs alone, and of jobs placed in one process."""
 
+    waits_for_sender = False
+
     def __init__(self) -> None:
         self._staged: tuple[Manifest, Tensor] | None = None
 

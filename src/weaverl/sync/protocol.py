@@ -15,7 +15,12 @@ class SyncStrategy(Protocol):
     """Carries packed tensors in host memory; it needs no device on either side.
 
     Both methods raise WeightSyncError within a set time, naming the rank and the tensor; the next sync works again.
+    ``waits_for_sender``: whether ``receive`` may be called before a version was sent, and waits for it.
     """
+
+    @property
+    def waits_for_sender(self) -> bool:
+        """Whether sender and receiver are different processes."""
 
     def send(self, manifest: Manifest, data: Tensor) -> None:
         """Carry ``data`` (uint8, packed as the manifest says) to all receivers.

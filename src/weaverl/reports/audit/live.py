@@ -96,7 +96,11 @@ def _figures(table: Table, intervals: list[Record], alone: Mapping[str, list[Rec
         for one in held:
             holds[pools.get(node, "unknown")] += [(one["granted_at"], 1), (one["released_at"], -1)]
     slos = {job["name"]: job["slo"] for job in header["jobs"]}
-    slowdowns = {job: _slowdown(of_job, alone.get(job, [])) for job, of_job in _groups(intervals, "job").items()}
+    ahead = {job["name"] for job in header["jobs"] if job.get("staleness", 0)}
+    slowdowns = {
+        job: _slowdown(of_job, alone.get(job, []), ahead=job in ahead)
+        for job, of_job in _groups(intervals, "job").items()
+    }
     return AuditFigures(
         seconds=seconds,
         usd=sum(devices[pool] * seconds / 3600 * cluster[pool]["usd_per_gpu_hour"] for pool in devices),
@@ -116,10 +120,15 @@ def _figures(table: Table, intervals: list[Record], alone: Mapping[str, list[Rec
     )
 
 
-def _slowdown(intervals: list[Record], alone: list[Record]) -> float:
-    """Wall time of all attempts over the solo time of the last attempt at each iteration."""
+def _slowdown(intervals: list[Record], alone: list[Record], *, ahead: bool) -> float:
+    """Wall time of all attempts over the solo time of the last attempt at each iteration.
+
+    Where rollouts run beside training (``ahead``) an iteration is a training with the rollout beside it: it begins
+    with the training's request, and takes as long as the longer one of both, with what no phase and no wait covers.
+    """
     factors = {phase: _interference(intervals, alone, phase) for phase in ("rollout", "training")}
-    wall, solo = 0.0, {}
+    wall, solo, uncovered = 0.0, {}, {}
+    bodies: dict[tuple[str, int], float] = {}
     attempts = sorted({one["attempt"] for one in intervals})
     for attempt in attempts:
         of_attempt = [one for one in intervals if one["attempt"] == attempt]
@@ -129,23 +138,55 @@ def _slowdown(intervals: list[Record], alone: list[Record]) -> float:
         start = min(one["requested_at"] for one in (work if attempt == attempts[0] else of_attempt))
         end = max(one["ended_at"] for one in of_attempt)
         wall += (end - start) / MICROSECONDS
-        begins = sorted(
-            (min(one["requested_at"] for one in group), i) for i, group in _groups(work, "iteration").items()
-        )
+        begins = _begins(work, ahead=ahead)
         begins[0] = (start, begins[0][1])
         for (begin, iteration), (until, _) in zip(begins, [*begins[1:], (end, -1)], strict=True):
+            if ahead:
+                uncovered[iteration] = (until - begin - _covered(_clipped(of_attempt, begin, until))) / MICROSECONDS
+                continue
             own = [one for one in of_attempt if one["iteration"] == iteration or one["phase"] == "loading"]
             solo[iteration] = _solo_seconds(own, begin, until, factors)
-    return wall / sum(solo.values()) if solo and sum(solo.values()) else 1.0
+        for iteration, group in _groups(work, "iteration").items() if ahead else ():
+            bodies |= {(phase, iteration): _body(group, phase, factors) for phase in ORDER}
+    total = sum(solo.values()) + _seconds_side_by_side(bodies, uncovered)
+    return wall / total if total else 1.0
+
+
+def _begins(work: list[Record], *, ahead: bool) -> list[tuple[int, int]]:
+    """When each iteration of an attempt began, in order."""
+    first = {i: min(one["requested_at"] for one in group) for i, group in _groups(work, "iteration").items()}
+    if ahead:
+        trained = {one["iteration"]: one["requested_at"] for one in work if one["phase"] == "training"}
+        first = trained | {min(first): first[min(first)]}
+    return sorted((at, iteration) for iteration, at in first.items())
+
+
+def _seconds_side_by_side(bodies: Mapping[tuple[str, int], float], uncovered: Mapping[int, float]) -> float:
+    """The first rollout, then each training and its sync, or the next rollout if that takes longer."""
+    total = sum(uncovered.values())
+    if uncovered:
+        total += bodies.get(("rollout", min(uncovered)), 0.0)
+    for iteration in uncovered:
+        trained = bodies.get(("training", iteration), 0.0) + bodies.get(("sync", iteration), 0.0)
+        total += max(bodies.get(("rollout", iteration + 1), 0.0), trained)
+    return total
 
 
 def _solo_seconds(own: list[Record], begin: int, until: int, factors: Mapping[str, float]) -> float:
-    clipped = [(max(begin, one["requested_at"]), min(until, one["released_at"])) for one in own]
-    total = (until - begin - _covered(clipped)) / MICROSECONDS
+    total = (until - begin - _covered(_clipped(own, begin, until))) / MICROSECONDS
     for phase in ORDER:
-        body = _covered((one["started_at"], one["ended_at"]) for one in own if one["phase"] == phase)
-        total += body / MICROSECONDS / factors.get(phase, 1.0)
+        total += _body(own, phase, factors)
     return total
+
+
+def _clipped(own: list[Record], begin: int, until: int) -> list[tuple[int, int]]:
+    return [(max(begin, one["requested_at"]), min(until, one["released_at"])) for one in own]
+
+
+def _body(own: list[Record], phase: str, factors: Mapping[str, float]) -> float:
+    """Seconds in the bodies of a phase, those of its interference taken off."""
+    body = _covered((one["started_at"], one["ended_at"]) for one in own if one["phase"] == phase)
+    return body / MICROSECONDS / factors.get(phase, 1.0)
 
 
 def _interference(woven: list[Record], alone: list[Record], phase: str) -> float:
