@@ -15,6 +15,7 @@ from weaverl.domain.events import JobCancelled, PhaseEnded
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
 from weaverl.domain.sharing import Deadlines, Preemption, Sharing
 from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.sharing.accounts import Account
 from weaverl.scheduling.state import Parameters
 
 LARGE = (900, 900)
@@ -137,6 +138,22 @@ def test_a_job_on_two_nodes_gets_both_though_they_are_left_one_after_the_other()
     assert {world.scheduler.state.jobs[name].preemptions for name in "ab"} == {1}
     for name in "ab":
         assert Counter(ran(world, name)) == each_once(8)
+
+
+def test_who_others_were_paused_for_starts_also_if_another_tenant_is_next_by_then():
+    """The tenant of who has left has the least usage then, and a wide job that was behind."""
+    world = running(shared(*TWO), saving("leaves", tenant="a", gpus=(16, 16)))
+    world.submit(saving("high", tenant="b", priority=1))
+    world.submit(saving("wide", tenant="a", priority=1, gpus=(16, 16), slo=1.0))
+    state = world.scheduler.state
+    while world.state("leaves") is not JobState.QUEUED:
+        if world.state("leaves") is JobState.STOPPING:
+            state.shares.accounts["b"] = Account(used=1e9, at=world.now)
+        world.deliver()
+    (for_whom,) = {command.move.paused_for for command in commands(world, PlanMove)}
+    assert for_whom == "high"
+    assert world.state("high") is not JobState.QUEUED
+    assert world.state("wide") is JobState.QUEUED
 
 
 def test_who_was_paused_goes_on_before_those_that_came_after_it():

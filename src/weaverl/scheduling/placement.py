@@ -83,15 +83,18 @@ def place_queue(state: ClusterState) -> Iterator[AnyCommand]:
     first: JobRecord | None = None
     for name in in_turn(state):
         index, record = index_of(state), state.jobs[name]
-        is_bound = state.cluster.sharing is not None and bound_of(state, record) is not None
-        seen = (index.version, first.spec.name if first else "", is_bound)
-        if index.looked_at.get(name) == seen:
+        is_shared = state.cluster.sharing is not None
+        is_bound = is_shared and bound_of(state, record) is not None
+        seen: tuple[int, str | None, bool] = (index.version, first.spec.name if first else "", is_bound)
+        if index.looked_at.get(name) in (seen, (index.version, None, is_bound)):
             first = first or record
             continue
         decision = choose(state, asked_spec(state, record))
         if decision.chosen is not None and not (first and _delays(state, first, record, decision)):
             yield from admit(state, record, decision)
             continue
+        if is_shared and decision.chosen is None:  # in a shared cluster the first changes often
+            seen = (index.version, None, is_bound)
         index.looked_at[name] = seen
         first = first or record
         verdicts = decision.verdicts
@@ -124,7 +127,8 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record = state.jobs[command.job]
     record.pin, record.group = command.pin, command.group.name
     record.state, record.admitted_at = JobState.STARTING, state.now
-    record.verdicts, record.profiling, record.bound = command.verdicts, command.profiling, command.bound
+    record.verdicts, record.profiling = command.verdicts, command.profiling
+    record.bound, record.way_made = command.bound, False
     record.started_at, record.checkpoints, record.num_synced = None, {}, 0
     state.moves.pop(command.job, None)
     state.changed.jobs[command.job] = None

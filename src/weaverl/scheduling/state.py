@@ -198,8 +198,9 @@ class JobRecord(msgspec.Struct):
     took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
     ``num_synced`` the iterations up to the last whose weights are at the rollout side. ``measured_us`` is what its
     profile follows, ``stays_because`` why its last planned move was dropped.
-    ``queued_at``: when it came into the queue last; ``preemptions``: how often it was paused for others; ``bound``: the
-    slowdown with which it meets its deadline, if less than its SLO.
+    ``queued_at``: when it came into the queue last; ``preemptions``: how often it was paused for others;
+    ``way_made``: others have been paused for it, and it has yet to start; ``bound``: the slowdown with which it meets
+    its deadline, if less than its SLO.
     """
 
     spec: JobSpec
@@ -231,6 +232,7 @@ class JobRecord(msgspec.Struct):
     stays_because: str = ""
     queued_at: int = 0
     preemptions: int = 0
+    way_made: bool = False
     bound: float | None = None
     num_synced: int = 0
 

@@ -4,7 +4,8 @@ Each waiting job stands on a level. Priority p is level 2p; an urgent job, which
 deadline leaves it to wait, is one level higher: above its own class and below the next. A job rises by a class for
 each ``ageing`` that it has waited, up to the highest level that any waiting job has by its own. On the levels of
 classes the tenant with the least usage per weight is next, on those between them the job that falls due first. A
-job that was paused waits anew, but goes before those of its tenant and class that were submitted later.
+job that was paused waits anew, but goes before those of its tenant and class that were submitted later. One for which
+others were paused goes first on its level, whatever their leave has changed in what tenants use.
 
 So nobody starves: a job comes to the highest level in a known time, and there nobody is before it for ever. On a level
 between classes who comes later falls due later. On one of a class this holds within a tenant, and of other tenants
@@ -59,11 +60,11 @@ def places(state: ClusterState, sharing: Sharing) -> list[Place]:
     waiting = [state.jobs[name] for name in index_of(state).queue()]
     usage = {tenant: usage_per_weight(state, sharing, tenant) for tenant in _tenants(waiting)}
 
-    def key(place: Place) -> tuple[float, float, float, int, str]:
+    def key(place: Place) -> tuple[float, bool, float, float, int, str]:
         record = place.record
         used = usage[record.spec.tenant]
         ranks = (place.due, used) if place.level % 2 else (used, place.due)
-        return (-place.level, *ranks, record.submitted_at, record.spec.name)
+        return (-place.level, not record.way_made, *ranks, record.submitted_at, record.spec.name)
 
     return sorted(_placed(state, sharing, waiting), key=key)
 
