@@ -10,9 +10,22 @@ import gc
 from dataclasses import asdict
 from typing import Any
 
+from torch import Tensor
+
 import weaverl as weave
 from counting import draw_prompts, reward
-from grpo import Progress, Rollout, RolloutEngine, Samples, Trainer, TrainingMetrics, make_deterministic, score
+from grpo import (
+    Progress,
+    Rollout,
+    RolloutEngine,
+    Samples,
+    Trainer,
+    TrainingMetrics,
+    bf16_weights,
+    build_policy,
+    make_deterministic,
+    score,
+)
 from grpo_config import GrpoConfig
 from plain import Iteration, chosen_config, line, parse_arguments, timed, weights_sha256, write_result
 from workers import Workers
@@ -37,7 +50,7 @@ def main() -> None:
     history = workers.call("training", "done")
     if history:
         workers.call("rollout", "resume", len(history))
-        sync(workers, len(history))
+        sync(workers, len(history) - config.staleness, "push" if not config.staleness else "push_before")
     digest = a_step_ahead(workers, config, history) if config.staleness else in_turn(workers, config, history)
     workers.close()
     write_result(arguments.out, config, history, digest)
@@ -63,20 +76,26 @@ def offer_rollouts(job: weave.Job, workers: Workers, config: GrpoConfig, device:
 
 def offer_trainings(job: weave.Job, workers: Workers, config: GrpoConfig, device: str) -> None:
     """What the training role does when it is asked."""
-    trainer, finished = job.load(load_trainer, config, device)
+    before = bf16_weights(build_policy(config)) if config.staleness else {}
+    trainer, finished = job.load(load_trainer, config, device, before)
 
     @weave.phase("training", state=trainer)
     def train(samples: Samples, iteration: int) -> tuple[TrainingMetrics, str]:
+        for name, weights in bf16_weights(trainer.model).items() if before else ():
+            before[name].copy_(weights)
         metrics = trainer.train(samples, iteration)
         return metrics, weights_sha256(trainer.model) if iteration == config.iterations - 1 else ""
 
     def save(iteration: int, history: list[dict[str, Any]]) -> None:
-        weave.checkpoint(iteration, {**parts(trainer), "history": history})
+        weave.checkpoint(iteration, {**parts(trainer, before), "history": history})
 
     def push(version: int) -> None:
         job.weights.push(trainer.model, version)
 
-    workers.offer("training", train=train, push=push, save=save, done=lambda: finished)
+    def push_before(version: int) -> None:
+        job.weights.push(before, version)
+
+    workers.offer("training", train=train, push=push, push_before=push_before, save=save, done=lambda: finished)
 
 
 def in_turn(workers: Workers, config: GrpoConfig, history: list[Iteration]) -> str:
@@ -94,18 +113,21 @@ def in_turn(workers: Workers, config: GrpoConfig, history: list[Iteration]) -> s
 def a_step_ahead(workers: Workers, config: GrpoConfig, history: list[Iteration]) -> str:
     """Run what is left, each training beside the next rollout; the hash of the final weights.
 
-    Version k + 1 is what training k ends with. It is written into the engine after rollout k + 1, whenever it came.
+    Version k + 1 is what training k ends with. It is written into the engine after rollout k + 1, whenever it came. A
+    run that goes on from a checkpoint draws its first samples with the version before the last, as it would have.
     """
     digest, first = "", len(history)
     if first < config.iterations:
         prompts = draw_prompts(config.num_prompts, config.seed, first)
         sampled, rollout_seconds = timed(workers.call, "rollout", "rollout", prompts, first)
+        if first:
+            sync(workers, first)
     for iteration in range(first, config.iterations - 1):
         prompts = draw_prompts(config.num_prompts, config.seed, iteration + 1)
         workers.start("rollout", "rollout_beside", prompts, iteration + 1)
         digest = train_on(workers, sampled, rollout_seconds, iteration, history)
-        workers.call("training", "push", iteration + 1)
         keep(workers, iteration, history)
+        workers.call("training", "push", iteration + 1)
         sampled, rollout_seconds = timed(workers.result, "rollout")
         workers.call("rollout", "pull", iteration + 1)
     if first < config.iterations:
@@ -131,22 +153,23 @@ def keep(workers: Workers, iteration: int, history: list[Iteration]) -> None:
     print(line(iteration, history[-1]), flush=True)
 
 
-def load_trainer(config: GrpoConfig, device: str) -> tuple[Trainer, list[Iteration]]:
+def load_trainer(config: GrpoConfig, device: str, before: dict[str, Tensor]) -> tuple[Trainer, list[Iteration]]:
     """Build the trainer, go on from its newest checkpoint if there is one, and say what is finished by then."""
     trainer = Trainer(config, device)
-    checkpoint = weave.resume(parts(trainer))
+    checkpoint = weave.resume(parts(trainer, before))
     saved = checkpoint.data["history"] if checkpoint else []
     return trainer, [Iteration(**{**one, "metrics": TrainingMetrics(**one["metrics"])}) for one in saved]
 
 
-def parts(trainer: Trainer) -> dict[str, Any]:
-    """What a checkpoint of a trainer holds."""
-    return {"model": trainer.model, "optimizer": trainer.optimizer}
+def parts(trainer: Trainer, before: dict[str, Tensor]) -> dict[str, Any]:
+    """What a checkpoint of a trainer holds; a step off-policy, also the weights before its last training."""
+    rolled_with = {f"before {name}": weights for name, weights in before.items()}
+    return {"model": trainer.model, "optimizer": trainer.optimizer, **rolled_with}
 
 
-def sync(workers: Workers, version: int) -> None:
+def sync(workers: Workers, version: int, push: str = "push") -> None:
     """Carry the trainer's weights to the rollout engine."""
-    workers.start("training", "push", version)
+    workers.start("training", push, version)
     workers.call("rollout", "pull", version)
     workers.result("training")
 

@@ -25,9 +25,10 @@ def torch_as_before() -> Iterator[None]:
     torch.set_flush_denormal(False)
 
 
-def result_of(script, out: Path, monkeypatch, *, iterations: int) -> dict[str, object]:
+def result_of(script, out: Path, monkeypatch, *, iterations: int, staleness: int = 0) -> dict[str, object]:
     """What a script's ``main`` writes, in this process and as a job of its own."""
     arguments = ["--preset", "tiny", "--seed", "3", "--iterations", str(iterations), "--out", str(out)]
+    arguments += ["--staleness", str(staleness)]
     monkeypatch.setattr("sys.argv", [script.__file__, *arguments])
     monkeypatch.setattr(session._session, "job", None)
     script.main()
@@ -39,6 +40,30 @@ def test_by_hand_the_woven_script_gives_the_bits_of_the_plain_one(tmp_path, monk
     expected = result_of(plain, tmp_path / "plain", monkeypatch, iterations=4)
     assert result_of(woven, tmp_path / "woven", monkeypatch, iterations=4) == expected
     assert not session._session.job.is_woven
+
+
+class CutOffError(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_step_off_policy_that_goes_on_from_a_checkpoint_it_gives_the_bits_of_the_plain_one(
+    last: int, tmp_path, monkeypatch
+):
+    expected = result_of(plain, tmp_path / "plain", monkeypatch, iterations=5, staleness=1)
+    assert expected != result_of(plain, tmp_path / "plain", monkeypatch, iterations=5)
+    monkeypatch.setenv("WEAVERL_CHECKPOINT_DIRECTORY", str(tmp_path / "checkpoints"))
+    keep = woven.keep
+
+    def cut_off(workers, iteration, history):
+        keep(workers, iteration, history)
+        if iteration == last:
+            raise CutOffError
+
+    with monkeypatch.context() as until, pytest.raises(CutOffError):
+        until.setattr(woven, "keep", cut_off)
+        result_of(woven, tmp_path / "woven", until, iterations=5, staleness=1)
+    assert result_of(woven, tmp_path / "woven", monkeypatch, iterations=5, staleness=1) == expected
 
 
 def test_observed_it_writes_its_phases_and_they_give_a_page_and_a_profile(tmp_path, monkeypatch, capsys):

@@ -20,7 +20,7 @@ from weaverl.domain.events import (
     RankId,
     TimerFired,
 )
-from weaverl.domain.groups import pool_of
+from weaverl.domain.groups import Move, pool_of
 from weaverl.domain.jobs import JobState, PhaseKind
 from weaverl.scheduling.scheduler import Scheduler, Snapshot
 from weaverl.scheduling.state import Parameters
@@ -117,6 +117,24 @@ def test_the_device_of_a_rollout_that_may_not_begin_yet_is_anothers():
     ends(of, "a", TRAINING, 0)
     assert synced(of, "a", 0) == [], "it is the other's turn"
     assert ends(of, "b", ROLLOUT, 0) == [("a", ROLLOUT, 2)]
+
+
+def test_before_a_move_nothing_new_is_begun_until_the_iteration_is_over():
+    of = running(WEAVE, "a")
+    for iteration in range(3):
+        asks(of, "a", ROLLOUT, iteration)
+        ends(of, "a", ROLLOUT, iteration)
+        if iteration < 2:
+            asks(of, "a", TRAINING, iteration)
+            ends(of, "a", TRAINING, iteration)
+            synced(of, "a", iteration)
+    record = of.scheduler.state.jobs["a"]
+    assert record.pin is not None
+    of.scheduler.state.moves["a"] = Move(job="a", attempt=1, group="", pin=record.pin)
+    asks(of, "a", TRAINING, 2)
+    assert asks(of, "a", ROLLOUT, 3) == [], "it would run beside training 2"
+    assert ends(of, "a", TRAINING, 2) == []
+    assert synced(of, "a", 2) == [("a", ROLLOUT, 3)], "it has saved nothing, so it goes on"
 
 
 def mixed(world: World, steps: list[tuple[str, int]]) -> None:

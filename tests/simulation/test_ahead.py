@@ -181,6 +181,27 @@ def test_reports_and_auditor_work_out_the_same_slowdowns_from_the_timeline_alone
     assert reported == pytest.approx(dict(zip(ends.names, found.jobs.slowdown, strict=True)), rel=1e-6)
 
 
+def test_it_is_moved_at_the_end_of_an_iteration_with_nothing_under_way_and_loses_none():
+    jobs = [
+        row(
+            f"j{number}",
+            at=97.0 * number,
+            iterations=40 + 60 * (number % 4),
+            rollout=40.0 + 35 * (number % 5),
+            training=120.0 - 20 * (number % 6),
+            slo=1.5,
+            sync_gib=20.0,
+            staleness=1,
+        )
+        for number in range(8)
+    ]
+    recorder = Recorder()
+    finished = simulate_heard(trace(*jobs), Setup(policy="weave"), (), recorder=recorder)
+    assert audit_recorded(trace(*jobs), finished.cluster, recorder, finished.outcome).findings == ()
+    assert finished.outcome.moves > 0 and finished.outcome.jobs_finished == 8
+    assert finished.outcome.slo_attainment == 1.0
+
+
 def test_the_auditor_finds_a_rollout_whose_samples_are_two_versions_old():
     jobs, recorder = trace(row(iterations=6, staleness=1)), Recorder()
     finished = simulate_heard(jobs, Setup(costs=FREE), (), recorder=recorder)

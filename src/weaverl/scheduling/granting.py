@@ -13,11 +13,7 @@ from weaverl.scheduling.state import ClusterState, JobRecord
 
 def is_ready(request: PermitRequested, member: Member, seat: Seat, cluster: ClusterState) -> bool:
     """Whether all ranks of the role are registered, the agents of the slots' nodes are there, and weights are fresh."""
-    if (
-        member.ahead
-        and request.phase is ROLLOUT
-        and not has_fresh_weights(cluster.jobs[request.job], request.iteration)
-    ):
+    if member.ahead and request.phase is ROLLOUT and not _may_roll_out(request, cluster):
         return False
     if request.role not in member.ranks:
         ranks = cluster.registered_ranks(request.job, request.role)
@@ -27,14 +23,29 @@ def is_ready(request: PermitRequested, member: Member, seat: Seat, cluster: Clus
     return cluster.nodes_ready(seat.nodes)
 
 
+def _may_roll_out(request: PermitRequested, cluster: ClusterState) -> bool:
+    """Whether a rollout beside training may begin: its weights are fresh, and its job is not about to move.
+
+    Before a move nothing new is begun, so that the job comes to the end of an iteration with nothing under way.
+    """
+    record = cluster.jobs[request.job]
+    if request.job in cluster.moves and request.iteration > num_over(record):
+        return False
+    return has_fresh_weights(record, request.iteration)
+
+
+def num_over(record: JobRecord) -> int:
+    """Iterations of a job a step ahead that are over, their sync included."""
+    return max(record.first_iteration, min(record.iterations_done, record.num_synced))
+
+
 def has_fresh_weights(record: JobRecord, iteration: int) -> bool:
     """Whether a rollout beside training would draw its samples with weights that are one version old at most.
 
     Those are the weights that the iteration before last has ended with; an attempt begins with what is saved. A job
     whose next rollout may run beside training is promised this by its permits, whatever it asks for.
     """
-    needed = iteration - 1
-    return needed <= record.first_iteration or min(record.iterations_done, record.num_synced) >= needed
+    return iteration - 1 <= num_over(record)
 
 
 def grant(

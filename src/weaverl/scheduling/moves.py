@@ -13,6 +13,9 @@ The rules, in full:
 - Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
   planned, or else wherever the policy places it. A move is no retry.
 - A move that makes way for a waiting job is one to the queue, planned behind the door (see ``sharing.preemption``).
+- A job whose next rollout may run beside training has two iterations under way. From the plan on no rollout is granted
+  that would run beside a training, so that it comes to the end of an iteration with nothing under way. It is ready then
+  if it has saved the iteration before it pushes the weights.
 - A job that ends or fails before, or is cancelled, is not moved.
 """
 
@@ -25,6 +28,7 @@ from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanPropos
 from weaverl.domain.groups import Move
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, placement
+from weaverl.scheduling.progress import fill_us
 from weaverl.scheduling.replanning import decide_on, option_of, refusal, remaining_spec, without_record
 from weaverl.scheduling.rotation_state import ROLLOUT
 from weaverl.scheduling.sharing import preemption
@@ -37,7 +41,7 @@ _FIRST_SAVES = 2
 def observe_start(record: JobRecord, event: PermitRequested) -> None:
     """Fold the first rollout that an attempt asks for: its cold start is over."""
     assert record.admitted_at is not None
-    record.started_at, record.start_us = event.at, event.at - record.admitted_at
+    record.started_at, record.start_us = event.at, event.at - record.admitted_at + fill_us(record)
     record.first_iteration = event.iteration
 
 

@@ -147,6 +147,15 @@ def mean_us(profile: PhaseProfile) -> int:
     return round(seconds * MICROSECONDS)
 
 
+def fill_us(record: JobRecord) -> int:
+    """What an attempt's first rollout takes, which nothing runs beside, where the others run beside training."""
+    profile = record.profile
+    if profile is None or not profile.staleness:
+        return 0
+    seconds = profile.rollout_mean_seconds + profile.training_seconds + profile.sync_seconds + profile.other_seconds
+    return max(round(seconds * MICROSECONDS) - mean_us(profile), 0)
+
+
 @lru_cache(maxsize=4096)
 def _mean_of_pairs_us(profile: PhaseProfile) -> int:
     """Of a rollout beside a training: more than the longer one of both means, where rollouts are spread."""

@@ -22,6 +22,7 @@ from weaverl.domain.events import (
     JobSubmitted,
     NodeLost,
     PermitRequested,
+    PhaseMeasured,
     PlanProposed,
     ProcessExited,
     RankRegistered,
@@ -57,6 +58,19 @@ def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
     else:
         return ()
     return () if profile is None else _learned(known, LearnProfile(job=event.job, profile=profile))
+
+
+def _over(known: Known, event: PhaseMeasured) -> Iterable[AnyCommand]:
+    """A sync has ended: a job a step ahead that is to move has nothing under way, and asks for its next rollout."""
+    record = lifecycle.current(known.state, event.rank.job, event.rank.attempt)
+    if record is None or not record.spec.staleness or event.rank.job not in known.state.moves:
+        return ()
+    rotation = known.rotation_of(record)
+    if rotation is None or permits_of(rotation.state, event.rank.job):
+        return ()
+    asked = (one for one in rotation.state.waiting if one.job == event.rank.job and one.phase is ROLLOUT)
+    request = next(asked, None)
+    return () if request is None else moves.at_boundary(known.state, record, request)
 
 
 def _learned(known: Known, command: LearnProfile) -> Iterator[AnyCommand]:
@@ -189,6 +203,7 @@ def _attempt(event: RankRegistered | ProcessExited | StartFailed) -> tuple[str, 
 
 _REACTIONS: dict[type[Event], Callable[[Known, Any], Iterable[AnyCommand]]] = {
     PermitRequested: _asked,
+    PhaseMeasured: _over,
     PlanProposed: _planned,
     TimerFired: _due,
     JobSubmitted: _arrival,

@@ -77,8 +77,6 @@ def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = Fals
         return f"attempt {attempt} of {job} does not run"
     if record.spec.checkpoint_directory is None:
         return f"{job} keeps no checkpoints, so that it cannot be moved"
-    if record.spec.staleness:
-        return f"{job} has two iterations under way (staleness {record.spec.staleness}): it stays where it is"
     if record.profile is None or record.started_at is None:
         return f"{job} has no profile yet"
     if job in state.moves:

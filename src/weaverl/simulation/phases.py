@@ -217,6 +217,8 @@ class Phases:
         if self._recorder is not None:
             self._recorder.synced(run, iteration, began, self._engine.now)
         if run.job.spec.staleness:
+            if run.moving:
+                self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=iteration))
             report = PhaseReport(body_us=self._engine.now - began)
             self._send(
                 PhaseMeasured(

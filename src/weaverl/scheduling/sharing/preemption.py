@@ -98,7 +98,7 @@ def _needed(state: ClusterState, able: list[JobRecord], first: JobRecord) -> lis
 def _may_pause(state: ClusterState, bounds: Preemption, first: JobRecord, record: JobRecord) -> bool:
     if record.state is not JobState.RUNNING or record.ending is not None or record.spec.name in state.moves:
         return False
-    if record.spec.priority >= first.spec.priority or record.spec.checkpoint_directory is None or record.spec.staleness:
+    if record.spec.priority >= first.spec.priority or record.spec.checkpoint_directory is None:
         return False
     if record.profile is None or record.started_at is None or record.preemptions >= bounds.most_per_job:
         return False
