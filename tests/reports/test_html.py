@@ -8,7 +8,8 @@ import pytest
 
 from reports.example import cluster, draw, example_report, header
 from reports.hand import interval, timeline
-from weaverl.domain.cluster import Slot
+from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.timeline import Restore
 from weaverl.reports.curves import missing, reward_curves
 from weaverl.reports.gantt import GanttRun, gantt_svg
 from weaverl.reports.html import demo_page, demo_picture, run_page
@@ -149,6 +150,27 @@ def test_hover_tells_job_phase_iteration_and_seconds():
         "save 1.000 s",
         "1,234 tokens",
     ]
+
+
+def test_state_that_is_restored_ahead_is_a_strip_on_each_of_its_lanes_and_no_bar():
+    of = cluster(2)
+    ahead = Restore(
+        restored=PoolKind.TRAINING,
+        job="a",
+        attempt=1,
+        slots=(Slot("t0", 0), Slot("t0", 1)),
+        token="1.2",
+        began_at=1_000_000,
+        ready_at=3_000_000,
+        left_at=5_000_000,
+    )
+    held = timeline(interval("a", "rollout", 0, 0, 5), interval("a", "training", 0, 5, 6))
+    picture = run_picture(
+        TimelineFile(header=header(of, ("a",), 1), timeline=msgspec.structs.replace(held, restores=(ahead,)))
+    )
+    title = "a · training state restored ahead"
+    found = [group for group in bars(picture) if group.find(f"{SVG}title").text == title]
+    assert [len(list(group.iter(f"{SVG}rect"))) for group in found] == [2]
 
 
 @pytest.mark.parametrize(

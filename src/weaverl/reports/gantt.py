@@ -1,14 +1,15 @@
 """Gantt charts as SVG: one lane a device, runs one above the other on one time scale.
 
-A bar is a phase body; its hatched ends are state coming and going; an empty stretch of a lane is a bubble.
+A bar is a phase body; its hatched ends are state coming and going. A hatched strip at the foot of a lane is state that
+is restored ahead of its phase; an empty stretch of a lane is a bubble.
 A phase on several neighbouring devices is one tall bar. Syncs hold no device and lie between the pools.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from weaverl.domain.cluster import Cluster, PoolKind
+from weaverl.domain.cluster import Cluster, PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
-from weaverl.domain.timeline import Interval, Timeline
+from weaverl.domain.timeline import Interval, Restore, Timeline
 from weaverl.reports import palette
 from weaverl.reports.axis import duration, time_ticks
 from weaverl.reports.gantt_frame import (
@@ -245,7 +246,31 @@ def _bars(timeline: Timeline, frame: Frame, offset: float) -> list[Markup]:
                 *(_bar(interval, frame, start, top, bottom) for top, bottom in _stretches(places)),
             )
         )
-    return bars
+    restores = (one for one in timeline.restores if one.job in frame.jobs and first <= one.began_at <= last)
+    return bars + [_strip(one, frame, start, by_slot) for one in restores]
+
+
+def _strip(restore: Restore, frame: Frame, start: int, by_slot: Mapping[Slot, int]) -> Markup:
+    """State that comes to its slots ahead of its phase, also beside another's: at the foot of their lanes."""
+    began, ready = (
+        LEFT + (at - start) / SECOND * frame.pixels_per_second for at in (restore.began_at, restore.ready_at)
+    )
+    places = sorted(by_slot[slot] for slot in restore.slots if slot in by_slot)
+    return element(
+        "g",
+        element("title", f"{restore.job} · {restore.restored} state restored ahead"),
+        *(
+            element(
+                "rect",
+                fill=frame.hatch(_colour(frame.jobs[restore.job])),
+                x=began,
+                y=frame.y(place) + frame.lane_height * 0.7,
+                width=max(ready - began, 0.5),
+                height=frame.lane_height * 0.3,
+            )
+            for place in places
+        ),
+    )
 
 
 def _stretches(places: Sequence[int]) -> list[tuple[int, int]]:
