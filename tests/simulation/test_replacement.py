@@ -49,10 +49,10 @@ def reacted(jobs, reaction):
     return outcome, log
 
 
-def apart():
+def apart(first=20):
     """Two jobs that are left on nodes of their own when the first has ended."""
     return (
-        row("first", iterations=20, **BALANCED, **LARGE),
+        row("first", iterations=first, **BALANCED, **LARGE),
         row("small", at=1.0, iterations=200, **BALANCED),
         row("large", at=2.0, iterations=200, **BALANCED, **LARGE),
     )
@@ -83,6 +83,19 @@ def test_free_moves_are_planned_on_the_hour_and_cost_less():
     assert hourly.usd < 1.02 * ours.usd
     planned = [at for at, _ in log.commands(PlanMove)]
     assert planned and all(at % HOUR_US == 0 for at in planned)
+
+
+def test_always_is_also_when_somebody_has_left():
+    _, log = run(apart(first=10), Replacing(Hourly(always=True), PARAMETERS), FREE)
+    left = min(at for at, one in log.commands(ChangeJobState) if one.state is JobState.FINISHED)
+    assert left < HOUR_US
+    assert [at for at, _ in log.commands(PlanMove)] == [left]
+
+
+def test_a_search_each_hour_finds_no_worse_places():
+    without, _ = run(apart(), Replacing(Hourly(), PARAMETERS), FREE)
+    searched, _ = run(apart(), Replacing(Hourly(searches=True), PARAMETERS), FREE)
+    assert searched.usd < 1.02 * without.usd
 
 
 def test_nobody_moves_without_drift_whatever_the_reaction():

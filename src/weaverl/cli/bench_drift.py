@@ -13,6 +13,7 @@ from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
     from weaverl.simulation.outcome import Outcome
+    from weaverl.simulation.replacement.hourly import Hourly
     from weaverl.simulation.replacement.records import AgainstHourly, Reacted
     from weaverl.simulation.simulate import Setup
     from weaverl.simulation.traces.records import Trace
@@ -32,17 +33,24 @@ def drift(
     search: Annotated[
         bool, typer.Option("--search", help="Each hour all jobs are also placed anew in several orders: slower.")
     ] = False,
+    always: Annotated[
+        bool, typer.Option("--always", help="Also whenever somebody comes or goes: a bound that no hour limits.")
+    ] = False,
     seed: Seed = 0,
     jobs: Jobs = None,
     audit: Audit = None,
     as_json: AsJson = None,
 ) -> None:
     """Set what `weave` pays beside all running jobs regrouped every hour by its own planner, at no cost of moving."""
+    from weaverl.simulation.replacement.hourly import Hourly
     from weaverl.simulation.simulate import Setup
 
     check_writable(as_json)
     setup = Setup(policy="weave", seed=seed, timings=False)
-    found = [_against_hourly(_piece(load_trace(name), jobs), setup, audit, search) for name in traces]
+    found = [
+        _against_hourly(_piece(load_trace(name), jobs), setup, audit, Hourly(searches=search, always=always))
+        for name in traces
+    ]
     emit(found, as_json, lambda: _print_hourly(found))
     raise typer.Exit(0 if all(one.audited is not False for one in found) else 1)
 
@@ -103,16 +111,16 @@ def _piece(trace: "Trace", jobs: int | None) -> "Trace":
     return trace if jobs is None or jobs >= len(trace.jobs) else first_jobs(trace, jobs)
 
 
-def _against_hourly(trace: "Trace", setup: "Setup", audit: bool | None, search: bool) -> "AgainstHourly":
+def _against_hourly(trace: "Trace", setup: "Setup", audit: bool | None, planner: "Hourly") -> "AgainstHourly":
     from msgspec.structs import replace
 
-    from weaverl.simulation.replacement.hourly import PARAMETERS, Hourly
+    from weaverl.simulation.replacement.hourly import PARAMETERS
     from weaverl.simulation.replacement.records import AgainstHourly
     from weaverl.simulation.simulate import Replacing
 
     ours = _complete(run_audited(trace, setup, audit))
     free = replace(setup, costs=replace(setup.costs, moved_start=0.0))
-    hourly = _complete(run_audited(trace, free, audit, replacing=Replacing(Hourly(searches=search), PARAMETERS)))
+    hourly = _complete(run_audited(trace, free, audit, replacing=Replacing(planner, PARAMETERS)))
     return AgainstHourly(
         trace=trace.name,
         jobs=len(trace.jobs),

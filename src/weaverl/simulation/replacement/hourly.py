@@ -31,11 +31,13 @@ class Hourly:
     """Plans every hour, for all jobs and all places; then for what has changed by that, until nothing is to be saved.
 
     ``searches``: then, once an hour, all jobs are placed anew at once, and if that is cheaper it is what is moved to.
+    ``always``: between the hours too, whenever somebody comes or goes; a move has to save as much as under ``weave``
+    then, as jobs are moved to and fro all the time otherwise.
     """
 
-    def __init__(self, *, searches: bool = False) -> None:
+    def __init__(self, *, searches: bool = False, always: bool = False) -> None:
         self._due_at = round(HOUR_US)
-        self._plans = False
+        self._always, self._plans = always, False
         self._near: dict[str, None] = {}
         self._searches, self._has_searched = searches, False
         self._goal: dict[str, Pin] = {}
@@ -51,10 +53,12 @@ class Hourly:
         self._near |= dict.fromkeys(near)
         if self._goal:
             return plan_of(state, towards(state, self._goal))
-        return self._plan(state, self._near) if self._plans and not state.moves else None
+        if (self._always and near) or (self._plans and not state.moves):
+            return self._plan(state, self._near)
+        return None
 
     def _plan(self, state: ClusterState, near: Collection[str] | None) -> PlanProposed | None:
-        trial = at_no_cost(state)
+        trial = at_no_cost(state, state.parameters.least_saving_usd if self._always else LEAST_SAVING_USD)
         plan = propose(trial, near, _NO_LIMIT)
         self._plans, self._near = plan is not None, {}
         if plan is None and not self._has_searched:
@@ -66,11 +70,11 @@ class Hourly:
         return plan
 
 
-def at_no_cost(state: ClusterState) -> ClusterState:
-    """A state to plan on in which moves take no time and need save no more than themselves."""
+def at_no_cost(state: ClusterState, least_saving_usd: float) -> ClusterState:
+    """A state to plan on in which moves take no time, and need save so much, whatever they cost."""
     trial = trial_of(state)
     trial.parameters = msgspec.structs.replace(
-        state.parameters, least_saving_usd=LEAST_SAVING_USD, saving_over_cost=0.0
+        state.parameters, least_saving_usd=least_saving_usd, saving_over_cost=0.0
     )
     trial.jobs = {name: msgspec.structs.replace(record, start_us=0) for name, record in state.jobs.items()}
     return trial
