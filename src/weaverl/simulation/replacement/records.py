@@ -25,7 +25,8 @@ class Reacted(msgspec.Struct, frozen=True, kw_only=True):
     """A trace under one reaction to drift.
 
     ``drift``: to which factor each job's rollouts grow; None: as in the trace. ``error``: how much what is measured is
-    off a profile before its job has drifted, as a share. ``plans``: how often that was; ``plan_*_ms``: a plan's time.
+    off a profile before its job has drifted, as a share. ``plans``: how often that was; ``plan_*_ms``: a plan's time
+    on a processor.
     """
 
     trace: str
