@@ -56,7 +56,8 @@ def _misses(axes: "Axes", found: Sequence[Reacted], kinds: Sequence[str]) -> Non
         missed = [sum(one.slo_missed for one in _of(found, kind, factor)) for factor in factors]
         axes.bar(at, missed, width=width * 0.9, color=_COLOURS[kind])
         for where, number in zip(at, missed, strict=True):
-            axes.annotate(str(number), (where, number), (0, 2), textcoords="offset points", ha="center", color=INK)
+            if number:
+                axes.annotate(str(number), (where, number), (0, 2), textcoords="offset points", ha="center", color=INK)
     jobs = sum(one.jobs for one in _of(found, kinds[0], factors[0]))
     _label(axes, factors, f"Promises broken, of {jobs}")
     axes.locator_params("y", integer=True)
@@ -74,10 +75,11 @@ def _times(axes: "Axes", found: Sequence[Reacted], kinds: Sequence[str]) -> None
         axes.annotate(f"{most:,.0f}", (place, most), (9, 0), textcoords="offset points", va="center", color=MUTED)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: "")
     axes.set_xticks([])
     axes.set_xlim(-0.4, len(kinds) - 0.2)
     axes.set_title("Milliseconds of a plan")
-    axes.set_xlabel("median, and the largest 99th percentile")
+    axes.set_xlabel("median to largest 99th percentile")
 
 
 def _label(axes: "Axes", factors: Sequence[float], title: str) -> None:
