@@ -96,7 +96,7 @@ def test_what_it_cannot_search_is_refused_with_what_can_be_done():
         question_of(world(job("", gpus=(4, 8))).scheduler.state)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(jobs, min_size=2, max_size=3))
 def test_an_enumeration_without_bounds_finds_nothing_cheaper(specs):
     question = question_of(world(*specs).scheduler.state)
@@ -105,14 +105,14 @@ def test_an_enumeration_without_bounds_finds_nothing_cheaper(specs):
     assert best.usd == pytest.approx(naive(question), rel=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.lists(jobs.filter(lambda spec: spec.rollout_gpus == spec.training_gpus), min_size=4, max_size=4))
 def test_nor_among_four_jobs(specs):
     question = question_of(world(*specs).scheduler.state)
     assert best_regrouping(question).usd == pytest.approx(naive(question), rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(jobs, min_size=1, max_size=4))
 def test_it_never_costs_more_than_the_groups_as_they_are(specs):
     question = question_of(world(*specs).scheduler.state)
