@@ -13,13 +13,14 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from weaverl.domain.cluster import Node, PoolKind
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
+from weaverl.errors import UsageError
 from weaverl.scheduling import drift, expected_dollars, placement, players, progress, replanning
 from weaverl.scheduling.admission import Candidate, Decision, predicted_slowdowns
 from weaverl.scheduling.index import index_of
@@ -32,6 +33,14 @@ from weaverl.simulation.traces.records import Trace
 
 Patch = Callable[[], None]
 Offers = Iterator[tuple[list[Node], list[Node]]]
+
+
+class Parser(ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it."""
+        raise UsageError(message)
 
 
 class Run(NamedTuple):
@@ -51,7 +60,10 @@ def _replace(owner: Any, name: str, rule: Any) -> None:
 
 
 def _in_lockstep() -> None:
-    """Groups run in lockstep rounds, and are predicted so."""
+    """Groups run in lockstep rounds, and are predicted so.
+
+    State is restored ahead only in groups by slack, so hidden switches are gone as well.
+    """
     _replace(Parameters, "by_slack", property(lambda _: False))
     for module in (expected_dollars, weave, replanning):
         _replace(module, "slowdowns_of", lambda stays: predicted_slowdowns([stay.member for stay in stays]))
@@ -146,7 +158,7 @@ LEVERS: dict[str, tuple[Patch, dict[str, object]]] = {
     "moves": (_nothing, {"max_moves_per_job": 0}),
     "moves that save a promise": (_no_rescues, {}),
     "hidden switches": (_nothing, {"hidden_switches": False}),
-    "turns by slack": (_in_lockstep, {}),
+    "turns by slack (and hidden switches)": (_in_lockstep, {}),
     "slots kept free for late jobs": (_nobody_is_late, {}),
     "expected dollars (arrivals: dollars an hour)": (_by_the_hour, {}),
     "new training nodes": (_own_training_nodes, {}),
@@ -184,11 +196,11 @@ def table(runs: Sequence[Run]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Run and print."""
-    parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = Parser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE")
-    parser.add_argument("--jobs", type=int, help="only so many jobs of each trace, the first to arrive")
+    parser.add_argument("--jobs", type=_count, help="only so many jobs of each trace, the first to arrive")
     parser.add_argument("--only", type=_levers, default=list(LEVERS), help="some levers, separated by commas")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=_count, default=2)
     given = parser.parse_args(arguments)
     traces = [_first(read_trace(path), given.jobs) for path in given.traces]
     levers = ["the whole policy", *(lever for lever in given.only if lever != "the whole policy")]
@@ -204,6 +216,12 @@ def _first(trace: Trace, num_jobs: int | None) -> Trace:
     return msgspec.structs.replace(trace, jobs=jobs)
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ArgumentTypeError(f"got {text!r}: give a whole number, 1 or more")
+    return int(text)
+
+
 def _levers(text: str) -> list[str]:
     found = [name.strip() for name in text.split(",")]
     if unknown := [name for name in found if name not in LEVERS]:
@@ -212,4 +230,8 @@ def _levers(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except UsageError as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        sys.exit(2)

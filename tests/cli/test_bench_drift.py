@@ -37,7 +37,9 @@ def test_weave_stands_beside_free_moves_on_a_piece_of_a_trace(jobs):
 def test_each_reaction_is_run_at_each_drift_and_drawn(jobs, tmp_path):
     found = figures("reactions", jobs, "--drift", "1,1.8", "--plot", str(tmp_path / "drawn"))
     assert [(one["drift"], one["reaction"]) for one in found] == [
-        (drift, reaction) for drift in (1.0, 1.8) for reaction in ("none", "incremental", "resubmit", "global")
+        (drift, reaction)
+        for drift in (1.0, 1.8)
+        for reaction in ("none", "rescue", "incremental", "resubmit", "global")
     ]
     assert all(one["audited"] for one in found)
     assert {one["plans"] for one in found if one["drift"] == 1.0} == {0}

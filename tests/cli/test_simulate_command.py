@@ -128,6 +128,22 @@ def test_a_fleet_is_a_share_of_the_peak_of_solo_and_the_same_for_all(path):
     assert "makespan h" not in call("compare", path, "--policies", "solo", "--no-random").stdout
 
 
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_a_tenant_whose_weight_does_nothing_is_named(path, tmp_path, command):
+    sharing = tmp_path / "sharing.yaml"
+    sharing.write_text("sharing: {tenants: {t1: 2, resaerch: 3}}\n")
+    said = call(command, path, "--sharing", sharing, "--no-random").stderr
+    assert said == "weaverl: sharing names tenant resaerch, of whom the trace has no job: the weight does nothing\n"
+    sharing.write_text("sharing: {tenants: {t1: 2}}\n")
+    assert call(command, path, "--sharing", sharing, "--no-random").stderr == ""
+
+
+def test_throughput_takes_any_limit_for_a_fleet(path):
+    aim = ("simulate", path, "--policy", "weave", "--objective", "throughput", "--no-random", "--json", "-")
+    for limit in (("--max-nodes", 9), ("--set", "max_rollout_nodes=9"), ("--fleet", 1)):
+        assert call(*aim, *limit).exit_code == 0
+
+
 def test_traces_of_one_name_are_not_compared(path, tmp_path):
     (tmp_path / "other").mkdir()
     write_jobs([row("a")], tmp_path / "other" / path.name)

@@ -245,7 +245,16 @@ def test_the_next_rollout_of_a_job_with_staleness_1_may_run_beside_training(job_
 
 
 @pytest.mark.parametrize(
-    "line", ["staleness: 2", "staleness: unbounded", "staleness: [1]", "asynchronous: true", "async: true"]
+    "line",
+    [
+        "staleness: 2",
+        "staleness: unbounded",
+        "staleness: [1]",
+        "asynchronous: true",
+        "async: true",
+        "fully_async: true",
+        "fully_asynchronous: true",
+    ],
 )
 def test_a_fully_asynchronous_job_is_refused_by_name(job_with, line):
     with pytest.raises(SpecError) as refusal:

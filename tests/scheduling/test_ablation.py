@@ -20,6 +20,16 @@ def test_every_rule_that_a_lever_replaces_is_there():
     assert run("-c", code) == "all\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [(["few.csv", "--jobs", "0"], "got '0'"), (["nowhere.csv"], "nowhere.csv cannot be read: No such file")],
+)
+def test_what_cannot_be_is_one_line(arguments: list[str], value: str):
+    done = subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert value in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.slow  # a process and a run for each of a dozen levers
 def test_a_row_for_each_lever_with_dollars_against_the_whole_policy(tmp_path: Path):
     trace = tmp_path / "few.csv"

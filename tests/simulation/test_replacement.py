@@ -9,9 +9,9 @@ from weaverl.domain.jobs import JobState
 from weaverl.reports.recorded import audit_recorded
 from weaverl.scheduling.state import Parameters
 from weaverl.simulation.costs import Costs
+from weaverl.simulation.replacement.all_anew import all_anew, expected_usd
 from weaverl.simulation.replacement.hourly import PARAMETERS, Hourly
 from weaverl.simulation.replacement.reactions import Reacting, Reaction
-from weaverl.simulation.replacement.regrouping import expected_usd, regrouping
 from weaverl.simulation.simulate import Replacing, Setup, simulate_heard
 from weaverl.simulation.timeline import Recorder
 
@@ -112,7 +112,7 @@ def test_who_has_drifted_is_stopped_and_placed_as_an_arrival_even_where_it_is():
     assert 1 <= outcome.moves == len(stopped) <= len(drifted)
 
 
-@pytest.mark.parametrize("reaction", [Reaction.INCREMENTAL, Reaction.RESUBMIT])
+@pytest.mark.parametrize("reaction", [Reaction.RESCUE, Reaction.INCREMENTAL, Reaction.RESUBMIT])
 def test_a_promise_that_drift_endangers_is_kept_by_a_move(reaction):
     still, _ = reacted(growing(), Reaction.NONE)
     moved, _ = reacted(growing(), reaction)
@@ -121,13 +121,29 @@ def test_a_promise_that_drift_endangers_is_kept_by_a_move(reaction):
     assert moved.moves >= 1
 
 
+def test_a_rescue_is_a_plan_for_no_group():
+    """What policy ``weave`` is asked when a job has drifted: it saves promises, and no dollars."""
+    moved, log = reacted(growing(), Reaction.RESCUE)
+    planned = [one.move for _, one in log.commands(PlanMove)]
+    assert planned and all(one.rescues for one in planned)
+    assert moved.slo_attainment == 1.0
+
+
+def test_a_drift_that_endangers_no_promise_is_left_alone_by_a_rescue():
+    jobs = [*apart(first=10), row("grows", at=3.0, iterations=200, **BALANCED, rollout_growth=1.3)]
+    rescued, log = reacted(jobs, Reaction.RESCUE)
+    paid, _ = reacted(jobs, Reaction.INCREMENTAL)
+    assert log.commands(LearnProfile) and rescued.slo_attainment == 1.0
+    assert rescued.moves == 0 < paid.moves
+
+
 def test_all_jobs_are_placed_anew_only_on_paper():
     seen = []
 
     def look(state, near):
         before = {name: record.pin for name, record in state.jobs.items()}
         usd = expected_usd(state)
-        seen.append(regrouping(state))
+        seen.append(all_anew(state))
         assert {name: record.pin for name, record in state.jobs.items()} == before
         assert expected_usd(state) == usd
 

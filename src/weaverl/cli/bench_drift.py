@@ -9,6 +9,7 @@ import typer
 
 from weaverl.cli.outputs import check_writable, emit, make_folder
 from weaverl.cli.simulate import AsJson, Audit, Seed, TraceNames, complain_of_missing, load_trace, run_audited
+from weaverl.cli.simulate_checks import check_names
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from weaverl.simulation.traces.records import Trace
 
 Jobs = Annotated[int | None, typer.Option(min=1, help="Only so many of a trace's jobs, the first.")]
-ALL = "none,incremental,resubmit,global"
+ALL = "none,rescue,incremental,resubmit,global"
 
 
 def register(bench: typer.Typer) -> None:
@@ -48,8 +49,7 @@ def drift(
     check_writable(as_json)
     setup = Setup(policy="weave", seed=seed, timings=False)
     found = [
-        _against_hourly(_piece(load_trace(name), jobs), setup, audit, Hourly(searches=search, always=always))
-        for name in traces
+        _against_hourly(trace, setup, audit, Hourly(searches=search, always=always)) for trace in _pieces(traces, jobs)
     ]
     emit(found, as_json, lambda: _print_hourly(found))
     raise typer.Exit(0 if all(one.audited is not False for one in found) else 1)
@@ -74,8 +74,9 @@ def reactions(
     ] = None,
     as_json: AsJson = None,
 ) -> None:
-    """Compare what is done when a job has drifted: nothing, one move, stop and resubmit, or a regrouping of all jobs.
+    """Compare what is done when a job has drifted: nothing, moves of two kinds, resubmission, or a regrouping of all.
 
+    `rescue` is what policy `weave` does: moves that save a promise; `incremental` makes those that pay as well.
     Nobody is moved for another reason, so that nothing but the reaction differs.
     """
     from weaverl.reports.plots.canvas import require_matplotlib
@@ -84,13 +85,14 @@ def reactions(
     check_writable(as_json)
     factors = [None] if drift is None else _numbers("--drift", drift, 0.01, 100.0)
     errors, named = _numbers("--error", error, 0.001, 10.0), _reactions(reactions)
+    loaded = _pieces(traces, jobs)
     if plot is not None:
         _check_drawable(factors, named)
         require_matplotlib()
         make_folder(plot)
     found = [
-        _reacted(_piece(load_trace(name), jobs), reaction, factor, share, seed, audit)
-        for name, factor, share, reaction in product(traces, factors, errors, named)
+        _reacted(trace, reaction, factor, share, seed, audit)
+        for trace, factor, share, reaction in product(loaded, factors, errors, named)
     ]
     if plot is not None:
         draw_reactions(plot, found)
@@ -103,6 +105,12 @@ def _check_drawable(factors: "list[float] | list[None]", named: list[str]) -> No
         raise UsageError(
             "--plot is over drift factors, against nobody moving: give --drift, and none among --reactions"
         )
+
+
+def _pieces(names: list[str], jobs: int | None) -> "list[Trace]":
+    loaded = [load_trace(name) for name in names]
+    check_names(loaded)
+    return [_piece(trace, jobs) for trace in loaded]
 
 
 def _piece(trace: "Trace", jobs: int | None) -> "Trace":
@@ -189,6 +197,8 @@ def _numbers(option: str, text: str, least: float, most: float) -> list[float]:
             number = float("nan")
         if not least <= number <= most:
             raise UsageError(f"{option} has {part!r}: give numbers from {least:g} to {most:g}, separated by commas")
+        if number in found:
+            raise UsageError(f"{option} has {number:g} twice: name each once")
         found.append(number)
     return found
 
@@ -199,6 +209,8 @@ def _reactions(text: str) -> list[str]:
     for name in named:
         if name not in known:
             raise UsageError(f"--reactions has {name!r}: choose some of {ALL}")
+        if named.count(name) > 1:
+            raise UsageError(f"--reactions has {name!r} {named.count(name)} times: name each once")
     return named
 
 

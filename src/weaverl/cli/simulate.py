@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weaverl.cli.fleet import check_share, on_fleet
+from weaverl.cli.fleet import check_fleet, check_share, on_fleet
 from weaverl.cli.outputs import check_writable, emit
 from weaverl.cli.simulate_checks import (
     NamedRun,
+    check_hidden,
     check_names,
     check_policy,
     complain_of_different_work,
     named_runs,
     parameter,
     refuse_others,
+    warn_of_tenants,
 )
 from weaverl.errors import UsageError
 
@@ -133,7 +135,9 @@ def simulate(
         return
     assert trace is not None
     check_policy(policy, objective, colocate)
+    check_hidden(no_hidden_switches, [policy])
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
+    check_fleet([objective], fleet, costs)
     shared = None if sharing is None else load_sharing(sharing)
     setup = Setup(
         policy=policy,
@@ -147,6 +151,7 @@ def simulate(
     )
     check_share(fleet, setup)
     loaded = load_trace(trace, drift)
+    warn_of_tenants(shared, [loaded])
     outcome = run_audited(loaded, on_fleet(loaded, setup, fleet), audit, timeline)
     emit(outcome, as_json, lambda: print_outcome(outcome, console_for(sys.stdout)))
     raise typer.Exit(complain_of_missing(outcome))
@@ -200,6 +205,8 @@ def compare(
     check_writable(as_json)
     costs = resolved_costs(settings, no_tail_migration, link_sharing, max_nodes)
     named = named_runs(policies, objective, colocate)
+    check_hidden(no_hidden_switches, [one.policy for one in named])
+    check_fleet([one.objective for one in named], fleet, costs)
     shared = None if sharing is None else load_sharing(sharing)
     setup = Setup(
         seed=None if no_random else seed,
@@ -211,6 +218,7 @@ def compare(
     check_share(fleet, setup)
     loaded = [load_trace(name, drift) for name in traces]
     check_names(loaded)
+    warn_of_tenants(shared, loaded)
     outcomes = [
         run_audited(trace, msgspec.structs.replace(placed, **one._asdict()), audit)
         for trace in loaded

@@ -1,7 +1,7 @@
 """What `weaverl simulate` and `compare` refuse, and what they warn of."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -9,6 +9,7 @@ import typer
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
+    from weaverl.domain.sharing import Sharing
     from weaverl.simulation.outcome import Outcome
     from weaverl.simulation.traces.records import Trace
 
@@ -60,6 +61,24 @@ def check_policy(name: str, objective: str = "dollars", colocates: bool = False)
         what = f"regroups running jobs freely, for snapshots of up to {MOST_JOBS} jobs"
         raise UsageError(f"policy optimal {what}, so no trace runs under it: `weaverl reproduce` compares with it")
     Parameters(policy=name, objective=objective, colocates=colocates)
+
+
+def check_hidden(no_hidden_switches: bool, policies: Iterable[str]) -> None:
+    """Refuse to turn off what none of the policies does."""
+    if no_hidden_switches and "weave" not in (names := list(policies)):
+        raise UsageError(
+            f"only policy weave hides switches, the policy is {', '.join(names)}: "
+            f"choose weave, or leave --no-hidden-switches out"
+        )
+
+
+def warn_of_tenants(sharing: "Sharing | None", traces: Iterable["Trace"]) -> None:
+    """Say which tenants have a weight and no job: a name may be misspelt."""
+    jobs = {job.tenant for trace in traces for job in trace.jobs}
+    strangers = [name for name in (sharing.tenants if sharing is not None else {}) if name not in jobs]
+    if strangers:
+        named = f"tenant{'s' if len(strangers) > 1 else ''} {', '.join(strangers)}"
+        print(f"weaverl: sharing names {named}, of whom the trace has no job: the weight does nothing", file=sys.stderr)
 
 
 def check_names(traces: Sequence["Trace"]) -> None:

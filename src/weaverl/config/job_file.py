@@ -68,7 +68,7 @@ OPTIONAL_ROLES = frozenset({"driver"})
 
 MAX_PROCESSES_PER_NODE = 1024
 MOST_STALENESS = 1
-_ASYNCHRONOUS_KEYS = ("asynchronous", "async")
+_ASYNCHRONOUS_KEYS = ("asynchronous", "async", "fully_async", "fully_asynchronous")
 _WRITE_STALENESS = "write staleness: 1 (the next rollout may run beside training) or leave it out (synchronous)"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

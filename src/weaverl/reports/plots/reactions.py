@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 
 NAMES = {
     "none": "nobody moves",
+    "rescue": "promises saved",
     "incremental": "one at a time",
     "resubmit": "stop and resubmit",
     "global": "regroup all",
 }
-_COLOURS = {"none": MUTED, "incremental": LIGHT.jobs[0], "resubmit": LIGHT.jobs[1], "global": LIGHT.jobs[2]}
-_MARKS = {"none": "o", "incremental": "s", "resubmit": "^", "global": "D"}
+_COLOURS = {
+    "none": MUTED,
+    "rescue": LIGHT.jobs[3],
+    "incremental": LIGHT.jobs[0],
+    "resubmit": LIGHT.jobs[1],
+    "global": LIGHT.jobs[2],
+}
+_MARKS = {"none": "o", "rescue": "v", "incremental": "s", "resubmit": "^", "global": "D"}
 
 
 def draw_reactions(folder: Path, found: Sequence[Reacted]) -> Picture:

@@ -1,9 +1,9 @@
 """The best grouping of some jobs, found exhaustively: the bound that every policy is measured against.
 
 It answers for a moment: given the jobs that are active, which groups, nodes and orders of turns cost least an hour
-while every promise and every node's host memory is kept? Running jobs cannot be moved yet, so it is no policy of the
-scheduler; ask it with the jobs of a snapshot. What it may do is what ``weave`` may: pack, scale the rollout side,
-isolate (with ``scale_training`` also open training nodes beside a group's own).
+while every promise and every node's host memory is kept? It regroups running jobs freely and at no cost, as no cluster
+can, so it is no policy of the scheduler; ask it with the jobs of a snapshot. What it may do is what ``weave`` may:
+pack, scale the rollout side, isolate (with ``scale_training`` also open training nodes beside a group's own).
 
 Dynamic programming over subsets of the jobs: one group with the first of them, and the best of the others. Numbers of
 nodes are kept as a Pareto front, since a pool may be too small for what is cheapest.

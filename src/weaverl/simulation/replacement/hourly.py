@@ -14,7 +14,7 @@ from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.index import trial_of
 from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.state import ClusterState, Parameters
-from weaverl.simulation.replacement.regrouping import plan_of, regrouping, towards
+from weaverl.simulation.replacement.all_anew import all_anew, plan_of, towards
 
 _NO_LIMIT = 1_000_000
 _EARLY_US = 180_000_000
@@ -63,7 +63,7 @@ class Hourly:
         self._plans, self._near = plan is not None, {}
         if plan is None and not self._has_searched:
             self._has_searched = self._plans = True
-            found = regrouping(trial)
+            found = all_anew(trial)
             if found is not None and found.saved_usd > LEAST_SAVING_USD:
                 self._goal = found.pins
                 return plan_of(state, towards(state, self._goal))

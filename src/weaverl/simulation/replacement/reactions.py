@@ -1,4 +1,4 @@
-"""What can be done when a job has drifted: nothing, one move, stop and resubmit, or a regrouping of all jobs.
+"""What can be done when a job has drifted: nothing, moves of two kinds, stop and resubmit, or a regrouping of all jobs.
 
 Each plans moves for the simulated world whenever a job has drifted (``Parameters.profile_error``), and at no other
 time, so that nothing but the reaction to drift is compared. Whoever moves does so at the end of its iteration, from its
@@ -15,13 +15,14 @@ from weaverl.domain.groups import Move, Pin
 from weaverl.scheduling import placement
 from weaverl.scheduling.replanning import propose, refusal, remaining_spec, without_record
 from weaverl.scheduling.state import ClusterState, JobRecord
-from weaverl.simulation.replacement.regrouping import own_move, plan_of, regrouping, towards
+from weaverl.simulation.replacement.all_anew import all_anew, own_move, plan_of, towards
 
 
 class Reaction(StrEnum):
-    """To the drift of a job."""
+    """To the drift of a job. ``rescue`` is what policy ``weave`` does; ``incremental`` makes moves that pay as well."""
 
     NONE = "none"
+    RESCUE = "rescue"
     INCREMENTAL = "incremental"
     RESUBMIT = "resubmit"
     GLOBAL = "global"
@@ -51,17 +52,23 @@ class Reacting:
 
     def _moves(self, state: ClusterState, drifted: list[JobRecord]) -> tuple[Move, ...]:
         match self._reaction:
+            case Reaction.RESCUE if drifted:
+                return _proposed(state, ())
             case Reaction.INCREMENTAL if drifted:
-                plan = propose(state, {record.group for record in drifted if record.group is not None})
-                return () if plan is None else plan.moves
+                return _proposed(state, {record.group for record in drifted if record.group is not None})
             case Reaction.RESUBMIT:
                 return tuple(_resubmissions(state, drifted))
             case Reaction.GLOBAL:
                 if drifted:
-                    found = regrouping(state)
+                    found = all_anew(state)
                     self._goal = found.pins if found is not None and found.saved_usd > 0.0 else {}
                 return tuple(towards(state, self._goal))
         return ()
+
+
+def _proposed(state: ClusterState, near: Collection[str]) -> tuple[Move, ...]:
+    plan = propose(state, near)
+    return () if plan is None else plan.moves
 
 
 def _resubmissions(state: ClusterState, drifted: Iterable[JobRecord]) -> Iterator[Move]:

@@ -1,7 +1,8 @@
 """All running jobs placed anew at once: groups are dissolved, and their members placed one by one, in several orders.
 
 What is cheapest in expected dollars is laid over the nodes that the jobs have, so that as many as can be stay where
-they are. Neither is optimal: the best grouping of a few jobs alone takes an exhaustive search (``policies.optimal``).
+they are. Neither is optimal: the best regrouping of a few jobs alone takes an exhaustive search, which is in
+``scheduling.policies.regrouping``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,20 +21,20 @@ from weaverl.scheduling.replanning import option_of, refusal, remaining_spec, wi
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 
-class Regrouping(NamedTuple):
+class PlacedAnew(NamedTuple):
     """Where each of the jobs that move would be, and the expected dollars that are saved, cold starts taken off."""
 
     pins: dict[str, Pin]
     saved_usd: float
 
 
-def regrouping(state: ClusterState) -> Regrouping | None:
+def all_anew(state: ClusterState) -> PlacedAnew | None:
     """The cheapest that was found; None where no job can be moved, or nodes are too few for one by itself.
 
     It may save less than nothing.
     """
     movable = [name for group in state.groups.values() if _is_known(state, group) for name in _movable(state, group)]
-    before, found = expected_usd(state), list[Regrouping]()
+    before, found = expected_usd(state), list[PlacedAnew]()
     empty = state
     for name in movable:
         empty = without_record(empty, state.jobs[name])
@@ -42,7 +43,7 @@ def regrouping(state: ClusterState) -> Regrouping | None:
         if full is not None:
             moved = _moved(state, full, movable)
             starts = sum(_start_usd(state, state.jobs[name], pin) for name, pin in moved.items())
-            found.append(Regrouping(moved, before - expected_usd(full) - starts))
+            found.append(PlacedAnew(moved, before - expected_usd(full) - starts))
     return max(found, key=lambda one: one.saved_usd, default=None)
 
 
