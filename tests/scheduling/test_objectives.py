@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseProfile
 from weaverl.errors import UsageError
-from weaverl.scheduling.expected_dollars import Stay
-from weaverl.scheduling.objectives import ends_us, usd_of_lives
+from weaverl.scheduling.expected_dollars import Stay, ends_us
+from weaverl.scheduling.objectives import usd_of_lives
 from weaverl.scheduling.round_model import Durations, Member, Switches
 from weaverl.scheduling.state import Parameters
 

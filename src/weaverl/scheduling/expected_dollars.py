@@ -5,7 +5,7 @@ that the least dollars an hour are not the least dollars. Each node is paid for 
 expected to end.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import exp, floor, log
 from typing import NamedTuple
@@ -70,14 +70,36 @@ def slowdown_alone(member: Member) -> float:
     return (placed_us + switches.rollout_us + switches.training_us) / member.solo_us
 
 
-def until_us(stays: Iterable[Stay], slowdowns: Mapping[str, float]) -> dict[str, float]:
+def until_us(stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> dict[str, float]:
     """Until when each node is needed, in microseconds from now: as long as the last job that uses it."""
     until: dict[str, float] = {}
-    for stay in stays:
-        end = stay.left_us * slowdowns[stay.member.job]
+    for stay, end in zip(stays, ends_us(stays, slowdowns), strict=True):
         for node in nodes_of_pin(stay.member.pin):
             until[node] = max(until.get(node, 0.0), end)
     return until
+
+
+def ends_us(stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> list[float]:
+    """When each member ends, in microseconds from now, where its slowdown falls as others end before it.
+
+    Each of the others has the same part in what is lost.
+    """
+    excess = [slowdowns[stay.member.job] - 1.0 for stay in stays]
+    left = [float(stay.left_us) for stay in stays]
+    ends, now = [0.0] * len(stays), 0.0
+    running = list(range(len(stays)))
+    share = 1.0
+    while running:
+        paces = {place: 1.0 + excess[place] * share for place in running}
+        first = min(running, key=lambda place: left[place] * paces[place])
+        passed = left[first] * paces[first]
+        now += passed
+        for place in running:
+            left[place] = max(left[place] - passed / paces[place], 0.0)
+        ends[first] = now
+        running.remove(first)
+        share = (len(running) - 1) / max(len(stays) - 1, 1)
+    return ends
 
 
 def usd_until(state: ClusterState, until: Mapping[str, float]) -> float:

@@ -289,6 +289,8 @@ class Known:
             self.rotations.pop(group.name, None)
             return
         self._groups |= dict.fromkeys(group.nodes, group.name)
+        for record in self.state.members(group):
+            record.progress.company = None
         if before is not None:
             before.regroup(group, self._pins(group), self._ahead(group))
         else:

@@ -22,6 +22,9 @@ from weaverl.scheduling.state import ClusterState, JobRecord
 HORIZON = 20
 """Iterations that are looked ahead: what a job has lost must be made good within so many, or by its end."""
 
+WEIGHT = 40
+"""Of a forecast beside what was measured since a job has had its company, in iterations."""
+
 SHARE = 0.5
 """Of what a job could make good up to the horizon: so much may be lost before its slots are kept free for it."""
 
@@ -31,7 +34,10 @@ def asked(record: JobRecord, event: PermitRequested) -> None:
     if record.progress.since is None and event.phase is not LOADING:
         record.progress.since = event.at
     if event.phase is ROLLOUT:
-        record.progress.lap_us = (record.progress.elapsed_us(event.at), record.progress.solo_us)
+        progress = record.progress
+        progress.lap_us = (progress.elapsed_us(event.at), progress.solo_us)
+        if progress.company is None:
+            progress.company = (progress.iterations, *progress.lap_us)
 
 
 def admitted(record: JobRecord, now: int) -> None:
@@ -85,6 +91,19 @@ def _half_ended(record: JobRecord, event: PhaseEnded, solo_us: int) -> None:
 def _rest_us(profile: PhaseProfile | None) -> int:
     """Sync and the rest of an iteration, by the profile."""
     return 0 if profile is None else round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
+
+
+def measured_slowdown(record: JobRecord, foreseen: float) -> float:
+    """In the present company, with what was foreseen counted as ``WEIGHT`` iterations: chance soon averages out."""
+    progress = record.progress
+    if progress.company is None:
+        return foreseen
+    num_before, wall_before, solo_before = progress.company
+    num, wall_us, solo_us = progress.iterations - num_before, *progress.lap_us
+    if solo_us <= solo_before:
+        return foreseen
+    measured = (wall_us - wall_before) / (solo_us - solo_before)
+    return (num * measured + WEIGHT * foreseen) / (num + WEIGHT)
 
 
 def slack_us(record: JobRecord, now: int) -> int:

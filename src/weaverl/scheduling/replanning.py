@@ -24,6 +24,7 @@ from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.pinning import colocated_on, demands, grown, new_group
+from weaverl.scheduling.progress import measured_slowdown
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 MOST_MOVES = 4
@@ -215,9 +216,14 @@ def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] 
 
 
 def _in_danger(state: ClusterState, group: Group) -> str | None:
-    """A member whose promise would be broken in the group as it is, and could be kept elsewhere."""
+    """A member whose promise would be broken in the group as it is, and could be kept elsewhere.
+
+    The forecast is corrected by how slow the job has been in this company.
+    """
     stays = weave.company_of(state, group).stays
     slowdowns = slowdowns_of(stays)
+    if group == state.groups.get(group.name):
+        slowdowns = {name: measured_slowdown(state.jobs[name], foreseen) for name, foreseen in slowdowns.items()}
     for stay in stays:
         could_be_kept = stay.allowed > 1.0 + state.jobs[stay.member.job].start_us / stay.left_us
         if could_be_kept and weave.broken([stay], slowdowns, 0.0):

@@ -162,8 +162,9 @@ class Progress(msgspec.Struct):
 
     ``solo_us``: solo time of the ``iterations`` that are finished; ``part_us``: of the finished phases of the next one.
     ``wall_us``: time that counts for the slowdown up to ``since``; None while none passes (before the first rollout
-    is asked for, in the queue, after the end). ``lap_us``: both times when an iteration was last over. ``pairs``: of a
-    job whose next rollout runs beside training.
+    is asked for, in the queue, after the end). ``lap_us``: both times when an iteration was last over; ``company``: the
+    number of iterations and both times when that was so for the first time in the present company. ``pairs``: of a job
+    whose next rollout runs beside training.
     """
 
     iterations: int = 0
@@ -172,6 +173,7 @@ class Progress(msgspec.Struct):
     wall_us: int = 0
     since: int | None = None
     lap_us: tuple[int, int] = (0, 0)
+    company: tuple[int, int, int] | None = None
     pairs: Pairs | None = None
 
     @property
