@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from weaverl.scheduling.policies.weave import _ALWAYS, _EXCESS
+from weaverl.scheduling.progress import WEIGHT
 from weaverl.scheduling.state import Parameters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "weave.md").read_text()
@@ -23,3 +25,8 @@ def shown(default: object) -> str:
 def test_the_table_of_parameters_is_the_codes():
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", TABLE, re.MULTILINE)
     assert sorted(rows) == sorted((field.name, shown(field.default)) for field in msgspec.structs.fields(Parameters))
+
+
+def test_the_page_tells_the_reserve_and_the_weight_of_a_forecast():
+    assert f"`s + {_EXCESS:g} (s - 1) + {_ALWAYS:g}`" in PAGE
+    assert f"{WEIGHT} iterations count as much as what was foreseen" in PAGE

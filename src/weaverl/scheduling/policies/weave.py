@@ -54,7 +54,7 @@ FEW = 32
 
 _ANY = 1_000_000
 
-_EXCESS, _ALWAYS = 0.06, 0.01
+_EXCESS, _ALWAYS = 0.06, 0.015
 """What is kept in hand for what a play of the group cannot foresee: so much of the time lost, and of all."""
 
 
