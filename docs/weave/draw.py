@@ -186,7 +186,7 @@ def ways() -> list[Way]:
     """All ways to place a job beside a big one and one that ends soon, the best of each kind and group."""
     costs = Costs()
     big = row("big", rollout=160, training=200, iterations=200, slo=1.3, rollout_gpus=32, training_gpus=32)
-    ending = row("ending", rollout=90, training=60, iterations=48, slo=1.3)
+    ending = row("ending", rollout=90, training=60, iterations=48, slo=1.15)
     new = row("new", rollout=90, training=60, iterations=192, slo=2.0)
     specs = [simulated_job(job, costs).spec for job in (big, ending, new)]
     door = standing_scheduler(with_enough_nodes(cluster_of(costs), specs), Parameters(policy="weave"))
@@ -285,8 +285,8 @@ def turns() -> tuple[list[Interval], list[Interval]]:
     costs = Costs(tail_migration=False, max_nodes_per_pool=2)
     jobs = [
         row("long", rollout=90, training=210, iterations=8, slo=2.0, rollout_gpus=16),
-        row("short-1", rollout=60, training=50, iterations=30, slo=3.5, arrival_seconds=1.0),
-        row("short-2", rollout=50, training=60, iterations=30, slo=3.5, arrival_seconds=2.0),
+        row("short-1", rollout=60, training=50, iterations=30, slo=2.2, arrival_seconds=1.0),
+        row("short-2", rollout=50, training=60, iterations=30, slo=2.2, arrival_seconds=2.0),
     ]
     rounds = run(jobs, InRounds(policy="weave", max_moves_per_job=0), costs)
     return rounds, run(jobs, Parameters(policy="weave", max_moves_per_job=0), costs)
@@ -393,8 +393,8 @@ def paint_promise(figure: Figure, diary: Diary) -> None:
     first = slack.index(max(slack[:split]))
     axes.annotate("the neighbour's rollouts grow", (times[first], slack[first]), (-10, 12), **_BESIDE)
     late_at = is_late.index(True)
-    middle = (late_at + split) // 2
-    axes.annotate("late", (times[middle], (slack[middle] + late[middle]) / 2), (0, 0), **_BESIDE, ha="center")
+    lowest = slack.index(min(slack))
+    axes.annotate("late", (times[lowest], (slack[lowest] + late[lowest]) / 2), (0, 0), **_BESIDE, ha="center")
     axes.annotate("a place is free:\nit moves there", (moved, 12), (-8, 0), **_BESIDE, ha="right")
     axes.annotate("late below this line", (times[split // 4], late[split // 4]), (0, -16), **_BESIDE)
     axes.set_ylim(bottom, max(slack) + 7)
@@ -422,7 +422,10 @@ def paint_move(figure: Figure, told: tuple[Diary, list[Interval]]) -> None:
     planned, left, began = (at - start for at in (diary.planned[0], diary.left[0], diary.began[0]))
     for at in (planned, left, began):
         axes.axvline(at, color=INK, linewidth=1.4)
+    before = _places(intervals, "watched", start * MINUTE)
     for node in _places(intervals, "watched", (start + began) * MINUTE):
+        if node in before:
+            continue
         lane = nodes.index(node)
         axes.broken_barh([(left, began - left)], (lane - 0.4, 0.8), color=pale(BLUE))
         axes.text((left + began) / 2, lane, "cold\nstart", ha="center", va="center", color=INK, fontsize=8)
@@ -437,7 +440,7 @@ def paint_move(figure: Figure, told: tuple[Diary, list[Interval]]) -> None:
 def _places(intervals: Iterable[Interval], job: str, since_us: float) -> list[str]:
     """The nodes that a job's first phases from then on are on."""
     later = [one for one in intervals if one.job == job and one.slots and one.granted_at >= since_us - 1]
-    return list(dict.fromkeys(slot.node for one in later[:2] for slot in one.slots))
+    return list(dict.fromkeys(slot.node for one in later[:4] for slot in one.slots))
 
 
 def main(folder: Path | None) -> None:
