@@ -392,7 +392,6 @@ def paint_promise(figure: Figure, diary: Diary) -> None:
     axes.annotate(f"{slack[-1]:.0f} minutes\nleft over", (times[-1], slack[-1]), (-10, 10), **_BESIDE, ha="right")
     first = slack.index(max(slack[:split]))
     axes.annotate("the neighbour's rollouts grow", (times[first], slack[first]), (-10, 12), **_BESIDE)
-    late_at = is_late.index(True)
     lowest = slack.index(min(slack))
     axes.annotate("late", (times[lowest], (slack[lowest] + late[lowest]) / 2), (0, 0), **_BESIDE, ha="center")
     axes.annotate("a place is free:\nit moves there", (moved, 12), (-8, 0), **_BESIDE, ha="right")

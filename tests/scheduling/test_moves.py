@@ -24,6 +24,7 @@ from weaverl.domain.facts import SCHEMA, Fact
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.scheduling.admission import Candidate
+from weaverl.scheduling.expected_dollars import stay_of
 from weaverl.scheduling.replanning import candidate_of, propose, remaining_spec, without_record
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, Parameters, Progress
@@ -268,6 +269,21 @@ def test_a_cold_start_that_would_break_the_promise_of_the_whole_life_is_not_prop
     assert propose(world.scheduler.state) is not None
     record.start_us = 100 * 10**6
     assert propose(world.scheduler.state) is None
+
+
+def test_nobody_moves_for_dollars_who_could_not_afford_another_cold_start():
+    world = apart(slo=1.5)
+    while world.scheduler.state.jobs["a"].iterations_done < 1:
+        world.deliver()
+    state = world.scheduler.state
+    record = state.jobs["a"]
+    state.jobs[world.stays].moves = AT_ONCE.max_moves_per_job
+    stay = stay_of(state, record)
+    for share, moves in ((0.1, True), (0.6, False)):
+        record.start_us = round((stay.allowed - 1.0) * stay.left_us * share)
+        free = msgspec.structs.replace(AT_ONCE, saving_over_cost=-1000.0, least_saving_usd=-1000.0)
+        state.parameters = free
+        assert (propose(state) is not None) is moves
 
 
 def two_in_one_group(parameters: Parameters) -> World:

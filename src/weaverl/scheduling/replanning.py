@@ -17,7 +17,7 @@ from weaverl.domain.groups import Group, Move
 from weaverl.domain.jobs import JobSpec, JobState
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
-from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of
+from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of, stay_of
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.objectives import expected_usd
@@ -29,6 +29,9 @@ from weaverl.scheduling.state import ClusterState, JobRecord
 
 MOST_MOVES = 4
 """In one plan: a plan is made from expectations, and the next departure asks for another."""
+
+_KEPT_IN_PLACE = 0.5
+"""Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""
 
 MOST_RESCUES = 2
 """Moves of a job for the sake of a promise, on top of those that save something."""
@@ -188,8 +191,12 @@ def _is_settled(state: ClusterState, group: Group) -> bool:
 def _paying(state: ClusterState, record: JobRecord, near: Collection[str]) -> Option | None:
     """The place that saves the most among those that keep all promises and pay.
 
-    A job whose group has changed may go anywhere, any other only to such a group.
+    A job whose group has changed may go anywhere, any other only to such a group. Nobody goes who could not afford one
+    more cold start after this one.
     """
+    stay = stay_of(state, record)
+    if (stay.allowed - 1.0) * stay.left_us < 2 * record.start_us:
+        return None
     parameters, cost = state.parameters, cost_of(state, record)
     least = max(parameters.saving_over_cost * cost, parameters.least_saving_usd + cost)
     return _best(state, record, None if record.group in near else near, least)
@@ -226,7 +233,7 @@ def _in_danger(state: ClusterState, group: Group) -> str | None:
         slowdowns = {name: measured_slowdown(state.jobs[name], foreseen) for name, foreseen in slowdowns.items()}
     for stay in stays:
         could_be_kept = stay.allowed > 1.0 + state.jobs[stay.member.job].start_us / stay.left_us
-        if could_be_kept and weave.broken([stay], slowdowns, 0.0):
+        if could_be_kept and weave.broken([stay], slowdowns, _KEPT_IN_PLACE):
             return stay.member.job
     return None
 
