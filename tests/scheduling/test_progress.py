@@ -19,7 +19,7 @@ from weaverl.domain.events import (
     TailReached,
 )
 from weaverl.domain.jobs import JobSpec, PhaseKind
-from weaverl.scheduling.progress import HORIZON, WEIGHT, allowance, measured_slowdown, room, slack_us
+from weaverl.scheduling.progress import HORIZON, WEIGHT, allowance, forecast_error, measured_slowdown, room, slack_us
 from weaverl.scheduling.state import Parameters, Progress
 
 ROLLOUT, TRAINING = PhaseKind.ROLLOUT, PhaseKind.TRAINING
@@ -97,15 +97,16 @@ def seconds(microseconds: int) -> float:
 def test_the_time_begins_when_the_first_rollout_is_asked_for():
     clock = alone()
     clock.ends(70, clock.asks(20, PhaseKind.LOADING), 50)
-    assert clock.progress == Progress()
+    assert clock.progress == Progress(foreseen=1.0)
     clock.asks(100, ROLLOUT)
-    assert clock.progress == Progress(since=100 * SECOND, company=(0, 0, 0))
+    assert clock.progress == Progress(since=100 * SECOND, company=(0, 0, 0), foreseen=1.0)
 
 
 def test_an_iteration_counts_its_measured_phases_and_the_profiles_sync_and_rest():
     clock = alone()
     after = clock.iterates(100)
-    whole = Progress(iterations=1, solo_us=(12 + 10 + 3 + 2) * SECOND, since=100 * SECOND, company=(0, 0, 0))
+    solo_us = (12 + 10 + 3 + 2) * SECOND
+    whole = Progress(iterations=1, solo_us=solo_us, since=100 * SECOND, company=(0, 0, 0), foreseen=1.0)
     assert clock.progress == whole
     clock.ends(after + 13, clock.asks(after, ROLLOUT, 1), 12)
     assert clock.progress.lap_us == (29 * SECOND, 27 * SECOND)
@@ -113,7 +114,7 @@ def test_an_iteration_counts_its_measured_phases_and_the_profiles_sync_and_rest(
     assert slack_us(clock.world.scheduler.state.jobs["a"], 150 * SECOND) == round(1.5 * 39 * SECOND) - 50 * SECOND
 
 
-def test_a_forecast_is_corrected_by_what_was_measured_since_the_job_has_had_its_company():
+def test_a_forecast_is_corrected_by_what_was_measured_and_its_error_outlives_the_company():
     clock = alone()
     record = clock.world.scheduler.state.jobs["a"]
     assert measured_slowdown(record, 1.5) == 1.5
@@ -124,7 +125,9 @@ def test_a_forecast_is_corrected_by_what_was_measured_since_the_job_has_had_its_
     assert measured_slowdown(record, 1.5) == pytest.approx((29 / 27 + 1.5) / 2)
     clock.world.submit(whole_job("b"))
     assert record.progress.company is None
-    assert measured_slowdown(record, 1.5) == 1.5
+    error = (29 / 27 - 1.0) / 2
+    assert forecast_error(record) == pytest.approx(error)
+    assert measured_slowdown(record, 1.5) == pytest.approx(1.5 + error)
 
 
 def test_the_slowest_rank_says_how_long_a_phase_took_and_a_failed_one_does_not_count():
@@ -144,7 +147,7 @@ def test_a_later_start_counts_the_queue_before_it_does_not_and_a_lost_iteration_
     clock.at(150, ProcessExited(rank=RankId("a", 1, "rollout", 0), node="r0", exit_code=-9))
     over = (29 * SECOND, 27 * SECOND)
     assert clock.progress == Progress(
-        iterations=1, solo_us=27 * SECOND, wall_us=50 * SECOND, lap_us=over, company=(0, 0, 0)
+        iterations=1, solo_us=27 * SECOND, wall_us=50 * SECOND, lap_us=over, company=(0, 0, 0), foreseen=1.0
     )
     world = clock.world
     for name in ("r0", "t0"):

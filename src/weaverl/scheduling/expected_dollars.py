@@ -17,7 +17,7 @@ from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobSpec, PhaseProfile
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.forecast import forecast
-from weaverl.scheduling.progress import mean_us
+from weaverl.scheduling.progress import forecast_error, mean_us
 from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.spread import spread
 from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
@@ -32,7 +32,7 @@ _GRAIN = 0.05
 class Stay(NamedTuple):
     """A member with its mean times, the solo microseconds that it has left, and the slowdown that it may have there.
 
-    ``usd_per_hour`` is the price of GPUs of its own in both pools.
+    ``usd_per_hour`` is the price of GPUs of its own in both pools, ``error`` by how much forecasts were too low for it.
     """
 
     member: Member
@@ -40,6 +40,7 @@ class Stay(NamedTuple):
     left_us: int
     allowed: float
     usd_per_hour: float = 0.0
+    error: float = 0.0
 
 
 def stay_of(state: ClusterState, record: JobRecord) -> Stay:
@@ -137,7 +138,7 @@ def _stay(
     left_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
     done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now) + lost_us
     allowed = (slo * (done_us + left_us) - elapsed_us) / left_us
-    return Stay(member, profile, left_us, allowed, usd_per_hour)
+    return Stay(member, profile, left_us, allowed, usd_per_hour, forecast_error(record))
 
 
 def usd_alone(state: ClusterState, spec: JobSpec) -> float:

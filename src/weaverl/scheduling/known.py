@@ -3,7 +3,7 @@
 ``observe`` folds an event and ``apply`` a command. Deciding and replaying share both, so they cannot drift apart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weaverl.domain.commands import (
@@ -273,13 +273,13 @@ class Known:
     def _admit(self, command: AdmitJob, _: AnyEvent) -> None:
         progress.admitted(self.state.jobs[command.job], self.state.now)
         placement.fold_admission(self.state, command)
-        self._regroup(command.group)
+        self._regroup(command.group, command.predicted_slowdowns)
 
     def _shrink(self, command: RegroupJobs, _: AnyEvent) -> None:
         placement.fold_group(self.state, command.group)
-        self._regroup(command.group)
+        self._regroup(command.group, {})
 
-    def _regroup(self, group: Group) -> None:
+    def _regroup(self, group: Group, foreseen: Mapping[str, float]) -> None:
         if self.state.cluster.sharing is not None:
             usage.fold_group(self.state, self.state.cluster.sharing, group)
         before = self.rotations.get(group.name)
@@ -290,7 +290,7 @@ class Known:
             return
         self._groups |= dict.fromkeys(group.nodes, group.name)
         for record in self.state.members(group):
-            record.progress.company = None
+            progress.new_company(record, foreseen.get(record.spec.name))
         if before is not None:
             before.regroup(group, self._pins(group), self._ahead(group))
         else:

@@ -17,7 +17,7 @@ from weaverl.scheduling import drift, pairs
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, Permit
 from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
 from weaverl.scheduling.spread import spread
-from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.scheduling.state import ClusterState, JobRecord, Progress
 
 HORIZON = 20
 """Iterations that are looked ahead: what a job has lost must be made good within so many, or by its end."""
@@ -93,17 +93,42 @@ def _rest_us(profile: PhaseProfile | None) -> int:
     return 0 if profile is None else round((profile.sync_seconds + profile.other_seconds) * MICROSECONDS)
 
 
-def measured_slowdown(record: JobRecord, foreseen: float) -> float:
-    """In the present company, with what was foreseen counted as ``WEIGHT`` iterations: chance soon averages out."""
+def new_company(record: JobRecord, foreseen: float | None) -> None:
+    """Fold that others are in the job's group from now on; how wrong the forecast of the last company was is kept."""
     progress = record.progress
+    if progress.foreseen is not None and (found := _measured(progress)) is not None:
+        num, slowdown = found
+        total = progress.error_iterations + num
+        wrong = progress.error * progress.error_iterations + (slowdown - progress.foreseen) * num
+        progress.error, progress.error_iterations = wrong / total, total
+    progress.company, progress.foreseen = None, foreseen
+
+
+def forecast_error(record: JobRecord) -> float:
+    """By how much forecasts are too low for a job, by its iterations so far; few of them say little."""
+    progress = record.progress
+    num = progress.error_iterations
+    return max(progress.error, 0.0) * num / (num + WEIGHT)
+
+
+def measured_slowdown(record: JobRecord, foreseen: float) -> float:
+    """In the present company: the forecast, corrected by its error so far, counts as ``WEIGHT`` iterations."""
+    expected, found = foreseen + forecast_error(record), _measured(record.progress)
+    if found is None:
+        return expected
+    num, slowdown = found
+    return (num * slowdown + WEIGHT * expected) / (num + WEIGHT)
+
+
+def _measured(progress: Progress) -> tuple[int, float] | None:
+    """Iterations in the present company, and the slowdown there; None where none is over."""
     if progress.company is None:
-        return foreseen
+        return None
     num_before, wall_before, solo_before = progress.company
     num, wall_us, solo_us = progress.iterations - num_before, *progress.lap_us
-    if solo_us <= solo_before:
-        return foreseen
-    measured = (wall_us - wall_before) / (solo_us - solo_before)
-    return (num * measured + WEIGHT * foreseen) / (num + WEIGHT)
+    if num <= 0 or solo_us <= solo_before:
+        return None
+    return num, (wall_us - wall_before) / (solo_us - solo_before)
 
 
 def slack_us(record: JobRecord, now: int) -> int:

@@ -228,13 +228,15 @@ def _in_danger(state: ClusterState, group: Group) -> str | None:
     The forecast is corrected by how slow the job has been in this company.
     """
     stays = weave.company_of(state, group).stays
-    slowdowns = slowdowns_of(stays)
-    if group == state.groups.get(group.name):
-        slowdowns = {name: measured_slowdown(state.jobs[name], foreseen) for name, foreseen in slowdowns.items()}
+    slowdowns, is_present = slowdowns_of(stays), group == state.groups.get(group.name)
     for stay in stays:
-        could_be_kept = stay.allowed > 1.0 + state.jobs[stay.member.job].start_us / stay.left_us
-        if could_be_kept and weave.broken([stay], slowdowns, _KEPT_IN_PLACE):
-            return stay.member.job
+        name = stay.member.job
+        record, slowdown = state.jobs[name], slowdowns[name]
+        if is_present and weave.shares_slots(stay, stays):
+            stay, slowdown = stay._replace(error=0.0), measured_slowdown(record, slowdown)
+        could_be_kept = stay.allowed > 1.0 + record.start_us / stay.left_us
+        if could_be_kept and weave.broken([stay], {name: slowdown}, _KEPT_IN_PLACE):
+            return name
     return None
 
 

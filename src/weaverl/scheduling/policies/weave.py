@@ -298,13 +298,14 @@ def broken(
     """
     for stay in stays:
         slowdown = slowdowns[stay.member.job]
-        is_exposed = slowdown > 1.0 or _shares_slots(stay, sharers)
-        if is_exposed and foreseen(slowdown, kept) > stay.allowed:
-            return breaks_promise(stay.member.job, slowdown, stay.allowed)
+        is_exposed = slowdown > 1.0 or shares_slots(stay, sharers)
+        if is_exposed and foreseen(slowdown + stay.error, kept) > stay.allowed:
+            return breaks_promise(stay.member.job, slowdown + stay.error, stay.allowed)
     return ""
 
 
-def _shares_slots(stay: Stay, stays: Iterable[Stay]) -> bool:
+def shares_slots(stay: Stay, stays: Iterable[Stay]) -> bool:
+    """Whether a member has slots that another one uses too."""
     own = {*stay.member.pin.rollout, *stay.member.pin.training}
     others = (other.member.pin for other in stays if other is not stay)
     return any(not own.isdisjoint(pin.rollout + pin.training) for pin in others)
