@@ -145,6 +145,7 @@ class World:
     their rollouts say that a quarter of the slots would do. A job with a checkpoint directory saves every iteration,
     and its next attempt goes on after the last one that was finished. A job a step ahead asks for its next rollout at
     once, whether it may have it or not, and syncs after each training.
+    ``saves_every`` names jobs that save less often, 0 for never, and ``saves_late`` those that do so after the sync.
     With ``prepares`` ranks restore their state ahead when told to, and every so manieth of them can not.
     Tests decide the order of reactions with ``deliver(index)``.
     """
@@ -171,6 +172,8 @@ class World:
         self.log: list[tuple[AnyEvent, list[AnyCommand]]] = []
         self.progress: dict[tuple[str, int], list[tuple[PhaseKind, PoolKind, int]]] = {}
         self.sides: dict[tuple[str, int], Sides] = {}
+        self.saves_every: dict[str, int] = {}
+        self.saves_late: set[str] = set()
         self.alive: dict[tuple[str, int, str], list[RankId]] = {}
         self.occupants: dict[Slot, Occupant] = {}
         self.restored: dict[Slot, Occupant] = {}
@@ -280,7 +283,8 @@ class World:
 
     def _save(self, event: PhaseEnded) -> None:
         saves = self.scheduler.state.jobs[event.rank.job].spec.checkpoint_directory is not None
-        if saves and event.phase is PhaseKind.TRAINING:
+        every = self.saves_every.get(event.rank.job, 1)
+        if saves and event.phase is PhaseKind.TRAINING and every and (event.iteration + 1) % every == 0:
             ranks = self.scheduler.state.jobs[event.rank.job].ranks.values()
             for one in ranks:
                 if one.rank.role == event.rank.role:
@@ -452,12 +456,16 @@ class World:
         rest = [e for e in self.pending if isinstance(e, PhaseEnded) and e.token == event.token]
         record = self.scheduler.state.jobs[event.rank.job]
         if not rest and record.attempt == event.rank.attempt and record.ending is None:
-            self._save(event)
+            is_late = event.rank.job in self.saves_late
+            if not is_late:
+                self._save(event)
             sides = self.sides.get((event.rank.job, event.rank.attempt))
             if sides is not None and event.phase is not PhaseKind.LOADING:
                 self._side_over(sides, event)
             else:
                 self._next_phase(event.rank.job, event.rank.attempt)
+            if is_late:
+                self._save(event)
 
 
 def _host_bytes_on(record: JobRecord, name: str) -> int:

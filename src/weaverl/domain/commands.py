@@ -177,11 +177,12 @@ class PlanMove(Command, frozen=True, kw_only=True, tag=True):
 
 
 class DropMove(Command, frozen=True, kw_only=True, tag=True):
-    """The job stays after all."""
+    """The job stays after all. ``unsaved``: it has saved nothing since it was to leave."""
 
     job: str
     attempt: int
     reason: str
+    unsaved: bool = False
 
 
 class RefusePlan(Command, frozen=True, kw_only=True, tag=True):

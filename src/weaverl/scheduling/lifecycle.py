@@ -174,8 +174,9 @@ def _count_attempt(state: ClusterState, record: JobRecord, attempt: int) -> None
     if move is not None and move.paused_for:
         record.preemptions += 1
         del state.moves[record.spec.name]
-        if move.paused_for in state.jobs:
-            state.jobs[move.paused_for].way_made = True
+        waiting = state.jobs.get(move.paused_for)
+        if waiting is not None and waiting.state is JobState.QUEUED:
+            waiting.way_made = True
     elif record.ending is not None and record.ending.state is JobState.QUEUED:
         record.moves += 1
     else:

@@ -8,14 +8,16 @@ The rules, in full:
 - A planned move changes nothing until its job asks for its next rollout, holds no permit, and all of its ranks that
   save checkpoints have said that the iteration before is saved. There the move is weighed once more, as things are by
   then: if its place is not to be had any more, would break a promise or saves nothing, the job stays.
+- A job that has not saved waits for its next save, if that is expected soon (see ``saving``); then its move is dropped.
+  The next plan may propose it again, three times an attempt.
 - Then the attempt is stopped on all its nodes. While it is leaving nobody joins the group that it leaves or the one
   that it goes to, so that its old place is there for it whatever happens to the new one.
 - Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
   planned, or else wherever the policy places it. A move is no retry.
 - A move that makes way for a waiting job is one to the queue, planned behind the door (see ``sharing.preemption``).
 - A job whose next rollout may run beside training has two iterations under way. From the plan on no rollout is granted
-  that would run beside a training, so that it comes to the end of an iteration with nothing under way. It is ready then
-  if it has saved the iteration before it pushes the weights.
+  that would run beside a training, so that it comes to the end of an iteration with nothing under way. It goes then
+  if it has saved the iteration before it pushes the weights; if not, the move is dropped, since it would go on dry.
 - A job that ends or fails before, or is cancelled, is not moved.
 """
 
@@ -27,15 +29,12 @@ from weaverl.domain.commands import AnyCommand, DropMove, PlanMove, RefusePlan
 from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanProposed
 from weaverl.domain.groups import Move
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, placement
+from weaverl.scheduling import lifecycle, placement, saving
 from weaverl.scheduling.progress import fill_us
 from weaverl.scheduling.replanning import decide_on, option_of, refusal, remaining_spec, without_record
 from weaverl.scheduling.rotation_state import ROLLOUT
 from weaverl.scheduling.sharing import preemption
-from weaverl.scheduling.state import ClusterState, JobRecord, rank_key
-
-_FIRST_SAVES = 2
-"""After so many iterations of an attempt every rank that saves checkpoints has saved one."""
+from weaverl.scheduling.state import ClusterState, JobRecord
 
 
 def observe_start(record: JobRecord, event: PermitRequested) -> None:
@@ -49,13 +48,14 @@ def observe_checkpoint(state: ClusterState, event: CheckpointWritten) -> None:
     """Fold that a rank could go on after an iteration."""
     record = lifecycle.current(state, event.rank.job, event.rank.attempt)
     if record is not None:
-        record.checkpoints[rank_key(event.rank)] = event.iteration
+        saving.observe(record, event)
 
 
 def fold_plan(state: ClusterState, command: PlanMove) -> None:
     """Fold that a job is to move."""
     state.moves[command.job] = command.move
     state.jobs[command.job].stays_because = ""
+    saving.expect(state.jobs[command.job])
     _expect_anew(state, command.move)
 
 
@@ -63,6 +63,7 @@ def fold_drop(state: ClusterState, command: DropMove) -> None:
     """Fold that it stays."""
     move = state.moves.pop(command.job, None)
     state.jobs[command.job].stays_because = command.reason
+    state.jobs[command.job].unsaved += command.unsaved
     if move is not None:
         _expect_anew(state, move)
 
@@ -88,9 +89,12 @@ def react_plan(state: ClusterState, event: PlanProposed) -> Iterator[AnyCommand]
 
 def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) -> Iterator[AnyCommand]:
     """A job that is to move and holds no permit asks for its next rollout: it leaves, or stays for good reason."""
-    if record.ending is not None or event.phase is not ROLLOUT or not _is_saved(record, event.iteration):
+    if record.ending is not None or event.phase is not ROLLOUT or event.iteration != record.iterations_done:
         return
     move = state.moves[event.job]
+    if not saving.is_saved(record, event.iteration):
+        yield from _unsaved(state, record, move, event.iteration)
+        return
     if move.paused_for:
         yield from preemption.leave(state, record, move, event.iteration - 1)
         return
@@ -103,6 +107,16 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
         weighed = msgspec.structs.replace(move, saving_usd=option.saving_usd)
         reason = f"moves to {destination(move)} after iteration {event.iteration - 1}, to {purpose(weighed)}"
         yield from lifecycle.end(record, JobState.QUEUED, reason)
+
+
+def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
+    """The job cannot leave here: it waits for its next save, or stays, and others are asked to make way."""
+    if not saving.is_known(record, iteration) or saving.waits(record, iteration):
+        return
+    reason = f"it has not saved iteration {iteration - 1}"
+    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=True)
+    if move.paused_for and state.cluster.sharing is not None:
+        yield from preemption.make_way(state, state.cluster.sharing)
 
 
 def _pointless(state: ClusterState, move: Move, saving_usd: float) -> str:
@@ -137,10 +151,3 @@ def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
         decision = placement.choose(state, remaining_spec(record))
     if decision.chosen is not None:
         yield from placement.admit(state, record, decision)
-
-
-def _is_saved(record: JobRecord, iteration: int) -> bool:
-    """Whether nothing is lost if the attempt ends before this iteration."""
-    last = set(record.checkpoints.values())
-    is_known = iteration >= record.first_iteration + _FIRST_SAVES
-    return is_known and iteration == record.iterations_done and last == {iteration - 1}

@@ -129,7 +129,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record.state, record.admitted_at = JobState.STARTING, state.now
     record.verdicts, record.profiling = command.verdicts, command.profiling
     record.bound, record.way_made = command.bound, False
-    record.started_at, record.checkpoints, record.num_synced = None, {}, 0
+    record.started_at, record.checkpoints, record.num_synced, record.unsaved = None, {}, 0, 0
     state.moves.pop(command.job, None)
     state.changed.jobs[command.job] = None
     for name, slowdown in command.predicted_slowdowns.items():

@@ -25,6 +25,7 @@ from weaverl.scheduling.placement import change, fold_group, planning_spec, with
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.pinning import colocated_on, demands, grown, new_group
 from weaverl.scheduling.progress import measured_slowdown
+from weaverl.scheduling.saving import MOST_UNSAVED
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 MOST_MOVES = 4
@@ -88,6 +89,8 @@ def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = Fals
     most = parameters.max_moves_per_job
     if record.moves >= most + (MOST_RESCUES if rescues and most else 0):
         return f"{job} was moved {record.moves} times already"
+    if record.unsaved >= MOST_UNSAVED:
+        return f"{job} was to leave {record.unsaved} times and had not saved"
     if state.now - record.started_at < parameters.least_stay_us and not rescues:
         return f"{job} has not been where it is for long"
     return ""

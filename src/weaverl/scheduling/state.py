@@ -201,7 +201,9 @@ class JobRecord(msgspec.Struct):
     """Everything known about a job.
 
     Of the present attempt: ``started_at`` is when it asked for its first rollout, ``start_us`` how long its cold start
-    took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved.
+    took, ``first_iteration`` the one it began with, ``checkpoints`` the last iteration that each rank has saved,
+    ``unsaved`` how often it was to leave and had not saved; if it is to, it stays unless it has saved by ``leaves_by``.
+    ``saves_every``: iterations between the last two saves of a rank.
     ``num_synced`` the iterations up to the last whose weights are at the rollout side. ``measured_us`` is what its
     profile follows, ``stays_because`` why its last planned move was dropped.
     ``queued_at``: when it came into the queue last; ``preemptions``: how often it was paused for others;
@@ -241,6 +243,9 @@ class JobRecord(msgspec.Struct):
     way_made: bool = False
     bound: float | None = None
     num_synced: int = 0
+    saves_every: int = 1
+    leaves_by: int = 0
+    unsaved: int = 0
 
     @property
     def slo(self) -> float:

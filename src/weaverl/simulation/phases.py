@@ -45,21 +45,22 @@ class Phases:
         send: Callable[[AnyEvent], None],
         finished: Callable[[Run], None],
         recorder: Recorder | None,
+        saves_each: bool,
     ) -> None:
         self._engine, self._link = engine, link
+        self._saves_each = saves_each
         self._interference, self._send, self._finished = interference, send, finished
         self._recorder = recorder
         self._move_us = round(costs.tail_move_seconds * 1e6)
         self._stretch = costs.tail_stretch
 
     def begin(self, run: Run) -> None:
-        """A job is loaded: it goes on with the next iteration, with a checkpoint if it is to move."""
+        """A job is loaded: it goes on with the next iteration, with a checkpoint if anybody asks for it."""
         run.num_rolled = run.num_over = run.iteration
         if run.iteration == run.work.num_iterations:
             self._finished(run)
         else:
-            if run.moving:
-                self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=run.iteration - 1))
+            self._save(run, run.iteration - 1)
             self._request(run.rollout, run.iteration)
 
     def granted(self, run: Run, command: GrantPermit) -> None:
@@ -217,8 +218,7 @@ class Phases:
         if self._recorder is not None:
             self._recorder.synced(run, iteration, began, self._engine.now)
         if run.job.spec.staleness:
-            if run.moving:
-                self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=iteration))
+            self._save(run, iteration)
             report = PhaseReport(body_us=self._engine.now - began)
             self._send(
                 PhaseMeasured(
@@ -230,6 +230,10 @@ class Phases:
             self._engine.at(self._engine.now + other_us, self._next, (run, attempt))
         else:
             self._next((run, attempt))
+
+    def _save(self, run: Run, iteration: int) -> None:
+        if (run.moving or self._saves_each) and iteration >= 0:
+            self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=iteration))
 
     def _next(self, turn: tuple[Run, int]) -> None:
         run, attempt = turn

@@ -102,6 +102,7 @@ def simulate_heard(
         propose=lambda near: replacing.propose(door.state, near),
         review_us=known.review_us if known.moves_jobs else 0,
         makes_room=known.for_throughput,
+        saves_each=setup.sharing is not None and setup.sharing.preemption is not None,
     )
     world.run(simulated_job(job, costs) for job in trace.jobs)
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup, known)}

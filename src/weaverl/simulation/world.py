@@ -100,7 +100,8 @@ class World:
     """Sends events to the scheduler and carries its commands out.
 
     ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and, without a group,
-    when a job has drifted, every ``review_us``, and with ``makes_room`` when a job has to wait.
+    when a job has drifted, every ``review_us``, and with ``makes_room`` when a job has to wait. Jobs
+    that are to move say that they have saved; with ``saves_each`` all do, after each iteration.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class World:
         propose: Callable[[Collection[str]], PlanProposed | None] = lambda _: None,
         review_us: int = 0,
         makes_room: bool = False,
+        saves_each: bool = False,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -132,7 +134,9 @@ class World:
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
         self._recorder = recorder
         interference = Interference(costs, runs, self._groups)
-        self._phases = Phases(self.engine, link, costs, interference.factor, self._send, self._finished, recorder)
+        self._phases = Phases(
+            self.engine, link, costs, interference.factor, self._send, self._finished, recorder, saves_each
+        )
         self._loading = Loading(self.engine, self._send, self._phases.begin)
         self._lost: set[str] = set()
         self._faults = (

@@ -6,12 +6,14 @@ The rules, in full:
   ``from_priority``; and only jobs of a lower priority make way.
 - A job is paused at the end of an iteration, through its checkpoint: a move to the queue (see ``moves``). Nothing that
   was finished is run again and no retry is used. It waits in the queue as others do and starts anew where it fits.
-- Nobody is paused who keeps no checkpoints, was paused ``most_per_job`` times, has not stayed ``least_stay``, is about
-  to end, or could not keep its promise or deadline after one more cold start.
+- Nobody is paused who does not save, as far as is known, or not soon (see ``saving``), was paused ``most_per_job``
+  times, has not stayed ``least_stay``, is about to end, or could not keep its promise or deadline after one more cold
+  start.
 - One job if one will do, the one of the lowest priority whose cold start costs the least; else as many as are needed,
   and none without which the waiting job would fit too.
 - Before each leaves it is asked once more whether that is still so. Until all have left, nobody behind the waiting job
   gets what they leave.
+- Who has not saved by then stays, and others are asked. Once the waiting job waits no more all stay.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,7 @@ from weaverl.scheduling import lifecycle
 from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import asked_spec, change, choose, fold_group, without_job
+from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.sharing.order import places
 from weaverl.scheduling.sharing.promises import could_pause
 from weaverl.scheduling.state import ClusterState, JobRecord
@@ -38,6 +41,7 @@ _LEAST_ITERATIONS = 3
 
 def make_way(state: ClusterState, sharing: Sharing) -> Iterator[AnyCommand]:
     """Have jobs paused for the first in the queue, unless it fits soon anyway because others make way already."""
+    yield from _let_stay(state)
     bounds = sharing.preemption
     queue = places(state, sharing) if bounds is not None else []
     if bounds is None or not queue or any(move.paused_for for move in state.moves.values()):
@@ -49,6 +53,16 @@ def make_way(state: ClusterState, sharing: Sharing) -> Iterator[AnyCommand]:
         name = record.spec.name
         move = Move(job=name, attempt=record.attempt, group="", pin=NOWHERE, paused_for=first.spec.name)
         yield PlanMove(job=name, move=move)
+
+
+def _let_stay(state: ClusterState) -> Iterator[AnyCommand]:
+    """Those stay that were to make way for a job that does not wait any more."""
+    for move in list(state.moves.values()):
+        waiting, is_leaving = state.jobs.get(move.paused_for), state.jobs[move.job].ending is not None
+        waits = waiting is not None and waiting.state is JobState.QUEUED
+        if move.paused_for and not waits and not is_leaving:
+            reason = f"{move.paused_for} does not wait any more"
+            yield DropMove(job=move.job, attempt=move.attempt, reason=reason)
 
 
 def leave(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
@@ -70,7 +84,7 @@ def leave(state: ClusterState, record: JobRecord, move: Move, iteration: int) ->
 def _victims(state: ClusterState, bounds: Preemption, first: JobRecord) -> list[JobRecord]:
     """Who makes way; nobody if that would not help."""
     able = [record for record in state.jobs.values() if _may_pause(state, bounds, first, record)]
-    able = sorted(able, key=lambda record: (record.spec.priority, _cost(state, record), record.spec.name))
+    able = sorted(able, key=lambda one: (one.spec.priority, one.unsaved, _cost(state, one), one.spec.name))
     able = able[:MOST_LOOKED_AT]
     seen, index = (first.spec.name, tuple(record.spec.name for record in able)), index_of(state)
     if not able or index.no_way == (index.version, *seen):
@@ -101,6 +115,8 @@ def _may_pause(state: ClusterState, bounds: Preemption, first: JobRecord, record
     if record.spec.priority >= first.spec.priority or record.spec.checkpoint_directory is None:
         return False
     if record.profile is None or record.started_at is None or record.preemptions >= bounds.most_per_job:
+        return False
+    if not may_save(record):
         return False
     left = iterations_left(record)
     has_stayed = state.now - record.started_at >= bounds.least_stay_seconds * 1e6
