@@ -116,6 +116,9 @@ def test_an_explanation_says_how_a_job_stands_to_its_promise_and_what_became_of_
         "slowed to 1.04x so far, its SLO is 1.60x: 90 s may still be lost, moved 2 times",
         "its last planned move was dropped: it would save nothing any more",
     ]
+    stream = io.StringIO()
+    print_explanation(job("counting-a", state=JobState.FINISHED, slack_seconds=90.0), stream)
+    assert stream.getvalue().splitlines()[1] == "slowed to 1.04x in all, its SLO is 1.60x"
 
 
 def test_an_explanation_shows_dollars_in_all_where_the_policy_asks_for_them():

@@ -218,7 +218,6 @@ DEVICES = (
 def play(world: World, steps: list[tuple[str, int]]) -> None:
     submitted = 0
     for action, number in steps:
-        live = sorted(name for name, r in world.scheduler.state.jobs.items() if r.live)
         match action:
             case "submit":
                 submitted += 1
@@ -236,24 +235,32 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
                     device_memory=DEVICES[number % len(DEVICES)],
                 )
                 world.submit(spec)
-            case "deliver" if world.pending:
-                world.deliver(number % len(world.pending))
-            case "cancel" if live:
-                world.send(JobCancelled(job=live[number % len(live)], request="c"))
-            case "kill" if world.alive:
-                key = sorted(world.alive)[number % len(world.alive)]
-                if world.alive[key]:
-                    world.kill_rank(world.alive[key][number % len(world.alive[key])], key[2])
-            case "lose":
-                name = sorted(world.scheduler.state.nodes)[number % len(world.scheduler.state.nodes)]
-                world.send(NodeLost(node=name, reason="test"))
-                back = world.scheduler.state.nodes[name].node
-                alive = tuple(rank for key, ranks in sorted(world.alive.items()) if key[2] == name for rank in ranks)
-                world.send(AgentReported(epoch=1, node=back, alive=alive))
-            case "timer" if world.timers:
-                _, name = world.timers.pop(number % len(world.timers))
-                if name.startswith("turn/"):
-                    world.send(TimerFired(name=name))
+            case _:
+                disturb(world, action, number)
+
+
+def disturb(world: World, action: str, number: int) -> None:
+    """Deliver an event out of turn, cancel, kill, lose a node or let a timer fire, where there is one."""
+    live = sorted(name for name, record in world.scheduler.state.jobs.items() if record.live)
+    match action:
+        case "deliver" if world.pending:
+            world.deliver(number % len(world.pending))
+        case "cancel" if live:
+            world.send(JobCancelled(job=live[number % len(live)], request="c"))
+        case "kill" if world.alive:
+            key = sorted(world.alive)[number % len(world.alive)]
+            if world.alive[key]:
+                world.kill_rank(world.alive[key][number % len(world.alive[key])], key[2])
+        case "lose":
+            name = sorted(world.scheduler.state.nodes)[number % len(world.scheduler.state.nodes)]
+            world.send(NodeLost(node=name, reason="test"))
+            back = world.scheduler.state.nodes[name].node
+            alive = tuple(rank for key, ranks in sorted(world.alive.items()) if key[2] == name for rank in ranks)
+            world.send(AgentReported(epoch=1, node=back, alive=alive))
+        case "timer" if world.timers:
+            _, name = world.timers.pop(number % len(world.timers))
+            if name.startswith("turn/"):
+                world.send(TimerFired(name=name))
 
 
 SMALL = (node("r0", devices=4), node("r1", devices=4), node("t0", devices=4, host_gib=700), node("t1", devices=4))

@@ -4,16 +4,13 @@ from time import sleep
 
 import msgspec
 import pytest
-from builders import SECOND, World, check_invariants, cluster, job, node
+from builders import SECOND, World, cluster, job, node
 from hypothesis import given, settings
-from test_lifecycle import image
-from test_moves import AT_ONCE, NODES, THREE, commands, plan, play_with_plans, steps
+from test_moves import AT_ONCE, NODES, THREE, check_log, commands, plan, play_with_plans, steps
 
-from weaverl.channel.wire import decode_fact, encode_fact
 from weaverl.control.planner import Planner
 from weaverl.domain.commands import DropMove, PlanMove, QueueJob
 from weaverl.domain.events import JobCancelled
-from weaverl.domain.facts import SCHEMA, Fact
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
 from weaverl.errors import UsageError
@@ -22,7 +19,6 @@ from weaverl.scheduling.backfilling import MOST_PASSED_US, PATIENCE_US, expected
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.moves import destination, purpose
 from weaverl.scheduling.replanning import candidate_of, remaining_spec, without_record
-from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import Parameters
 
 FLEET = msgspec.structs.replace(AT_ONCE, objective="throughput")
@@ -286,14 +282,7 @@ def test_nobody_passes_a_job_that_has_waited_for_a_day():
 def test_invariants_hold_on_a_fleet_and_its_log_decides_the_same(given_steps):
     world = fleet(*THREE)
     play_with_plans(world, given_steps, propose)
-    fresh, again = (Scheduler(world.scheduler.state.cluster, FLEET) for _ in range(2))
-    for event, decided in world.log:
-        fact = Fact(schema=SCHEMA, code="0", policy="weave", event=event, commands=tuple(decided))
-        read = decode_fact(encode_fact(fact))
-        fresh.replay(read.event, read.commands)
-        assert again.handle(event) == decided
-    check_invariants(fresh)
-    assert image(fresh) == image(world.scheduler)
+    check_log(world)
     world.run()
     state = world.scheduler.state
     assert {record.state for record in state.jobs.values()} <= ENDED

@@ -5,20 +5,16 @@ import pytest
 from builders import SECOND, World, check_invariants, cluster, derived, job, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lifecycle import SMALL, image, recovered, streams
+from test_lifecycle import SMALL, disturb, image, recovered, streams
 
 from slack_policies import packed, placing, published
 from weaverl.domain.commands import GrantPermit
 from weaverl.domain.events import (
-    AgentReported,
-    JobCancelled,
-    NodeLost,
     PermitRequested,
     PhaseEnded,
     PhaseMeasured,
     PhaseReport,
     RankId,
-    TimerFired,
 )
 from weaverl.domain.groups import Move, pool_of
 from weaverl.domain.jobs import JobState, PhaseKind
@@ -141,7 +137,6 @@ def mixed(world: World, steps: list[tuple[str, int]]) -> None:
     """Jobs of both kinds come, run, fail and are lost."""
     submitted = 0
     for action, number in steps:
-        live = sorted(name for name, record in world.scheduler.state.jobs.items() if record.live)
         match action:
             case "submit":
                 submitted += 1
@@ -159,24 +154,8 @@ def mixed(world: World, steps: list[tuple[str, int]]) -> None:
                     checkpoint_directory="/c" if number % 4 else None,
                 )
                 world.submit(spec)
-            case "deliver" if world.pending:
-                world.deliver(number % len(world.pending))
-            case "cancel" if live:
-                world.send(JobCancelled(job=live[number % len(live)], request="c"))
-            case "kill" if world.alive:
-                key = sorted(world.alive)[number % len(world.alive)]
-                if world.alive[key]:
-                    world.kill_rank(world.alive[key][number % len(world.alive[key])], key[2])
-            case "lose":
-                name = sorted(world.scheduler.state.nodes)[number % len(world.scheduler.state.nodes)]
-                world.send(NodeLost(node=name, reason="test"))
-                back = world.scheduler.state.nodes[name].node
-                alive = tuple(rank for key, ranks in sorted(world.alive.items()) if key[2] == name for rank in ranks)
-                world.send(AgentReported(epoch=1, node=back, alive=alive))
-            case "timer" if world.timers:
-                _, name = world.timers.pop(number % len(world.timers))
-                if name.startswith("turn/"):
-                    world.send(TimerFired(name=name))
+            case _:
+                disturb(world, action, number)
 
 
 @settings(max_examples=60, deadline=None)

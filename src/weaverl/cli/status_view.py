@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weaverl.control.status import ClusterStatus, JobStatus
-from weaverl.domain.jobs import JobState
+from weaverl.domain.jobs import ENDED, JobState
 from weaverl.reports.axis import duration
 from weaverl.reports.cells import counted
 from weaverl.reports.sheets import sheet
@@ -114,9 +114,10 @@ def print_explanation(job: JobStatus, stream: TextIO) -> None:
 def _standing(job: JobStatus) -> str:
     if job.slowdown is None or job.slack_seconds is None:
         return ""
-    slack = duration(abs(job.slack_seconds))
+    slack, moved = duration(abs(job.slack_seconds)), f", moved {counted(job.moves, 'time')}" if job.moves else ""
+    if job.state in ENDED:
+        return f"slowed to {job.slowdown:.2f}x in all, its SLO is {job.slo:.2f}x{moved}"
     room = f"{slack} may still be lost" if job.slack_seconds >= 0 else f"{slack} have to be made good"
-    moved = f", moved {counted(job.moves, 'time')}" if job.moves else ""
     return f"slowed to {job.slowdown:.2f}x so far, its SLO is {job.slo:.2f}x: {room}{moved}"
 
 
