@@ -1,10 +1,13 @@
 """`weaverl bench snapshots`: ratios of 1 and more, by number of jobs."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from typer.testing import CliRunner
 
+from weaverl.cli import bench_snapshots
+from weaverl.cli.bench_snapshots import _One, measure_snapshots
 from weaverl.cli.main import app
 from weaverl.errors import UsageError
 
@@ -12,6 +15,22 @@ from weaverl.errors import UsageError
 def test_no_snapshots_is_refused():
     with pytest.raises(UsageError, match="--snapshots is 0: give 1 or more"):
         CliRunner().invoke(app, ["bench", "snapshots", "--snapshots", "0"], catch_exceptions=False)
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(UsageError, match="--workers is 0: give 1 or more"):
+        CliRunner().invoke(app, ["bench", "snapshots", "--workers", "0"], catch_exceptions=False)
+
+
+def test_what_is_found_does_not_depend_on_the_number_of_workers(monkeypatch):
+    monkeypatch.setattr(bench_snapshots, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(bench_snapshots, "states", lambda seed, trace: [seed, trace] if trace % 3 else [])
+    monkeypatch.setattr(bench_snapshots, "_measured", lambda state: _One(state, 1.0 + state, 1.0, 1, 0.0))
+    told = []
+    figures = [measure_snapshots(7, 50, workers, lambda: told.append(1)) for workers in (1, 2, 5)]
+    assert {tuple(one.by_jobs) for one in figures} == {("1", "2", "4", "50")}
+    assert {(one.snapshots, one.mean_ratio, one.worst_ratio) for one in figures} == {(7, 1 + 207 / 7, 51.0)}
+    assert len(told) == 21
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weaverl.domain.cluster import SwitchCost
 from weaverl.domain.jobs import HostMemory
 from weaverl.errors import UsageError
-from weaverl.scheduling.expected_dollars import usd_until
+from weaverl.scheduling.expected_dollars import ends_us, usd_until
 from weaverl.scheduling.forecast import least_slowdowns
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.joint_work import Layout, _pinned, played
@@ -84,6 +84,18 @@ def test_the_dollars_of_groups_as_they_are_are_those_that_weave_counts():
     state = of.scheduler.state
     by_weave = sum(usd_until(state, weave.company_of(state, group).until_us) for group in state.groups.values())
     assert as_placed(question_of(state)).usd == pytest.approx(by_weave)
+
+
+def test_who_outlives_a_neighbour_is_slowed_until_that_one_ends_and_counts_so():
+    of = world(job("", 10, 10, slo=2.0, iterations=50), job("", 10, 10, slo=2.0, iterations=90))
+    state = of.scheduler.state
+    question, (group,) = question_of(state), state.groups.values()
+    slowdowns = played(question.workers, question.kinds, question.groups[0].layout).slowdowns
+    assert min(slowdowns.values()) > 1.0
+    company = weave.company_of(state, group)
+    as_slow_to_its_end = [stay.left_us * slowdowns[stay.member.job] for stay in company.stays]
+    assert max(company.until_us.values()) < max(as_slow_to_its_end)
+    assert as_placed(question).usd == pytest.approx(usd_until(state, company.until_us))
 
 
 def test_what_it_cannot_search_is_refused_with_what_can_be_done():
@@ -165,11 +177,11 @@ def usd_of(question: Question, subset: tuple[int, ...], layout: Layout) -> float
     if broken(stays, least):
         return float("inf")
     found = played(workers, question.kinds, layout)
-    bound = 0.0
+    bound, ends = 0.0, ends_us(stays, least)
     for kind, places in zip(question.kinds, layout, strict=True):
         for members in members_of(places):
-            on = [stay for number, stay in enumerate(stays) if members >> number & 1]
-            bound += kind.usd_per_hour * max(stay.left_us * least[stay.member.job] for stay in on) / 3600e6
+            on = [end for number, end in enumerate(ends) if members >> number & 1]
+            bound += kind.usd_per_hour * max(on) / 3600e6
     return float("inf") if found.refused else max(found.usd, bound)
 
 

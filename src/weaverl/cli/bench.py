@@ -1,5 +1,6 @@
 """`weaverl bench`: measuring commands."""
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,9 @@ def decision(
 def snapshots(
     number: Annotated[int, typer.Option("--snapshots", help="How many; half of them of 7 or 8 jobs.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the traces and the moments.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; the figures are the same for any number.  [default: one a core]")
+    ] = None,
     as_json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
     ] = None,
@@ -98,9 +102,12 @@ def snapshots(
         raise UsageError(f"--snapshots is {number}: give 1 or more")
     if seed < 0:
         raise UsageError(f"--seed is {seed}: give 0 or more")
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers is {workers}: give 1 or more")
     check_writable(as_json)
     with progress_bars() as bars:
-        figures = measure_snapshots(number, seed, partial(bars.advance, bars.add_task("regrouping", total=number), 1))
+        advance = partial(bars.advance, bars.add_task("regrouping", total=number))
+        figures = measure_snapshots(number, seed, workers or len(os.sched_getaffinity(0)), advance)
     emit(figures, as_json, lambda: _print_snapshots(figures))
 
 

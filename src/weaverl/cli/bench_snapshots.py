@@ -1,7 +1,11 @@
 """`weaverl bench snapshots`: how near ``weave`` is to the best regrouping of its jobs, at random moments."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from itertools import count
+from multiprocessing import get_context
 from statistics import fmean
 from typing import NamedTuple
 
@@ -9,7 +13,9 @@ import msgspec
 
 from weaverl.cli.machine import machine
 from weaverl.scheduling.policies.regrouping import as_placed, best_regrouping, question_of
-from weaverl.simulation.snapshots import Snapshot, snapshots
+from weaverl.scheduling.state import ClusterState
+from weaverl.simulation.reproduction.runner import end_with_parent
+from weaverl.simulation.snapshots import snapshot_of, states
 
 
 class Ratios(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +34,7 @@ class Ratios(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotFigures(Ratios, frozen=True, kw_only=True):
-    """Of all snapshots, and by number of jobs; ``plays`` of groups in all, and seconds of the search alone."""
+    """Of all snapshots, and by number of jobs; ``plays`` of groups in all, and seconds of a core that searched."""
 
     by_jobs: dict[str, Ratios]
     seed: int
@@ -46,12 +52,17 @@ class _One(NamedTuple):
     seconds: float
 
 
-def measure_snapshots(number: int, seed: int, progress: Callable[[], None]) -> SnapshotFigures:
-    """Search the best regrouping of so many snapshots; ``progress`` is told of each."""
-    begun, found = time.perf_counter(), list[_One]()
-    for snapshot in snapshots(number, seed):
-        found.append(_measured(snapshot))
-        progress()
+def measure_snapshots(number: int, seed: int, workers: int, progress: Callable[[], None]) -> SnapshotFigures:
+    """Search the best regrouping of so many snapshots on ``workers`` processes; ``progress`` is told of each.
+
+    The snapshots and what is found of them do not depend on ``workers``.
+    """
+    begun = time.perf_counter()
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
+        try:
+            found = [future.result() for future in _searches(pool, number, seed, workers, progress)]
+        finally:
+            pool.shutdown(cancel_futures=True)
     sizes = sorted({one.num_jobs for one in found})
     return SnapshotFigures(
         **msgspec.structs.asdict(_ratios(found)),
@@ -64,12 +75,30 @@ def measure_snapshots(number: int, seed: int, progress: Callable[[], None]) -> S
     )
 
 
-def _measured(snapshot: Snapshot) -> _One:
+def _searches(
+    pool: Executor, number: int, seed: int, workers: int, progress: Callable[[], None]
+) -> "list[Future[_One]]":
+    """The searches under way: of the first snapshots in the order of the traces, whichever is simulated first."""
+    searches, first = list[Future[_One]](), deque(pool.submit(states, seed, trace) for trace in range(workers))
+    for trace in count(workers):
+        for state in first.popleft().result()[: number - len(searches)]:
+            searches.append(pool.submit(_measured, state))
+            searches[-1].add_done_callback(lambda _: progress())
+        if len(searches) == number:
+            break
+        first.append(pool.submit(states, seed, trace))
+    for future in first:
+        future.cancel()
+    return searches
+
+
+def _measured(state: bytes) -> _One:
+    snapshot = snapshot_of(msgspec.msgpack.decode(state, type=ClusterState))
     question = question_of(snapshot.placed)
     placed, settled = as_placed(question), as_placed(question_of(snapshot.settled))
-    begun = time.perf_counter()
+    begun = time.process_time()
     best = best_regrouping(question, settled.groups)
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     return _One(len(question.workers), placed.usd / best.usd, settled.usd / best.usd, best.num_plays, seconds)
 
 

@@ -4,7 +4,6 @@ Moments come from a Poisson clock, so that each is as likely as any other, whate
 moment of many jobs and one of few are taken, by lot; a trace that lacks one of them gives none.
 """
 
-from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -38,17 +37,16 @@ class Snapshot(NamedTuple):
     settled: ClusterState
 
 
-def snapshots(number: int, seed: int) -> Iterator[Snapshot]:
-    """By turns of 7 or 8 jobs and of 2 to 6; the two are from the same trace where it has both."""
-    random, found = Random(seed), 0
-    while found < number:
-        trace_seed, sizes = random.getrandbits(32), [random.randint(7, 8), random.randint(2, 6)]
-        states = _states(trace_seed)
-        chosen = [[state for state in states if len(placed_jobs(state)) == size] for size in sizes]
-        if all(chosen):
-            for some in chosen[: number - found]:
-                found += 1
-                yield snapshot_of(random.choice(some))
+def states(seed: int, number: int) -> list[bytes]:
+    """Encoded: the state at a moment of 7 or 8 jobs, and at one of 2 to 6, of one trace; none where it lacks one.
+
+    Each ``number`` is another trace of a ``seed``, and what it gives depends on nothing else.
+    """
+    random = Random(f"{seed}/{number}")
+    trace_seed, sizes = random.getrandbits(32), [random.randint(7, 8), random.randint(2, 6)]
+    found = _states(trace_seed)
+    chosen = [[state for state in found if len(placed_jobs(state)) == size] for size in sizes]
+    return [msgspec.msgpack.encode(random.choice(some)) for some in chosen] if all(chosen) else []
 
 
 def snapshot_of(state: ClusterState) -> Snapshot:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.groups import Pin
 from weaverl.domain.units import HOUR_US
-from weaverl.scheduling.expected_dollars import Stay, slowdowns_of
+from weaverl.scheduling.expected_dollars import Stay, ends_us, slowdowns_of
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.layouts import Demand, Places, layouts, members_of
 from weaverl.scheduling.round_model import NO_SWITCHES
@@ -73,7 +73,7 @@ def played(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], layout: 
     """The expected dollars of some jobs as one group, and whether ``weave`` would allow it."""
     stays = [_pinned(worker.stay, kinds, *nodes) for worker, *nodes in zip(workers, *layout, strict=True)]
     slowdowns = slowdowns_of(stays)
-    ends = [stay.left_us * slowdowns[stay.member.job] for stay in stays]
+    ends = ends_us(stays, slowdowns)
     usd = sum(_usd(kind, places, ends) for kind, places in zip(kinds, layout, strict=True))
     return Played(usd, slowdowns, weave.broken(stays, slowdowns, sharers=stays))
 
@@ -89,8 +89,8 @@ def ways(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd:
     slowdowns = _least_slowdowns(workers, *sides)
     allowed = np.array([worker.stay.allowed for worker in workers])
     is_kept = ~((slowdowns > 1.0) & (weave.foreseen(slowdowns) > allowed)).any(2)
-    slowdowns = np.where(np.isfinite(slowdowns), slowdowns, 0.0)  # of what is ruled out
-    ends = slowdowns * np.array([worker.stay.left_us for worker in workers], np.float64)
+    slowdowns = np.where(np.isfinite(slowdowns), slowdowns, 1.0)  # of what is ruled out
+    ends = _ends_us(np.array([worker.stay.left_us for worker in workers], np.float64), slowdowns)
     usd = _least_usd(kinds[0], sides[0].members[:, None], ends) + _least_usd(kinds[1], sides[1].members[None], ends)
     fits = is_kept & (usd < below_usd)
     fits &= _are_linked(sides[0].members, sides[1].members, len(workers))
@@ -149,6 +149,25 @@ def _least_slowdowns(workers: Sequence[Worker], rollout: _Side, training: _Side)
     chains = np.where(is_ahead, np.maximum(rollout_us, others_us), rollout_us + others_us)
     least: Floats = np.maximum(chains / solo, np.maximum(rollout.least[:, None], training.least[None]))
     return least
+
+
+def _ends_us(left_us: Floats, slowdowns: Floats) -> Floats:
+    """``expected_dollars.ends_us`` of all ways at once: bounds of slowdowns give bounds of ends."""
+    num_jobs, excess = len(left_us), slowdowns - 1.0
+    left, ends = np.broadcast_to(left_us, slowdowns.shape).copy(), np.zeros_like(slowdowns)
+    now, is_running = np.zeros(slowdowns.shape[:2]), np.ones(slowdowns.shape, np.bool_)
+    share = 1.0
+    for num_running in range(num_jobs, 0, -1):
+        paces = 1.0 + excess * share
+        lasts = np.where(is_running, left * paces, np.inf)
+        first = lasts.argmin(2)[:, :, None]
+        passed = np.take_along_axis(lasts, first, 2)
+        now += passed[:, :, 0]
+        left = np.maximum(left - passed / paces, 0.0)
+        np.put_along_axis(ends, first, now[:, :, None], 2)
+        np.put_along_axis(is_running, first, False, 2)
+        share = (num_running - 2) / max(num_jobs - 1, 1)
+    return ends
 
 
 def _least_usd(kind: NodeKind, members: NDArray[np.int64], ends: Floats) -> Floats:

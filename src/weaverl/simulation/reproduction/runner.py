@@ -23,7 +23,7 @@ class Runner:
     def __init__(self, make: Callable[[Task], Result], workers: int, progress: Progress) -> None:
         self._make = make
         # Threads of this process, such as a progress bar's, do not survive a fork.
-        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) if workers > 1 else None
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) if workers > 1 else None
         self._progress = progress
         self.confirmed = 0
         self.refuted: list[str] = []
@@ -57,7 +57,7 @@ class Runner:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Have this worker end when its parent has been killed: nobody will read its results."""
     parent = parent_process()
     assert parent is not None
