@@ -273,6 +273,20 @@ def test_the_end_of_a_cold_start_takes_no_turn_from_a_job_of_one_iteration():
     assert order(world, PhaseKind.ROLLOUT) == ["a"]
 
 
+def test_nobody_comes_back_to_slots_that_are_cleared_for_a_cold_start():
+    world = woven()
+    world.pending.clear()
+    asks(world, "a", PhaseKind.ROLLOUT, PoolKind.ROLLOUT, 0)
+    world.deliver()  # the end of the rollout, whose state lingers
+    world.pending.clear()
+    asks(world, "b", PhaseKind.LOADING, PoolKind.ROLLOUT, 0)
+    (cleared,) = world.pending
+    asks(world, "a", PhaseKind.ROLLOUT, PoolKind.ROLLOUT, 1)
+    assert order(world, PhaseKind.ROLLOUT) == ["a"]
+    world.send(cleared)
+    assert world.grants()[-1].job == "b"
+
+
 def test_a_job_that_asks_again_after_its_last_iteration_gets_its_turn():
     world = World(cluster(node("r0", devices=4), node("r1", devices=4), node("t0")))
     world.submit(job("a", gpus=(8, 8), driver=False, iterations=1))

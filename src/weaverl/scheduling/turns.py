@@ -26,15 +26,17 @@ def decide(rotation: Rotation, cluster: ClusterState) -> Iterator[AnyCommand]:
     if rotation.later:
         yield from granting.widen(rotation, cluster)
     state, members = rotation.state, rotation.rings.members
-    in_quanta = state.group.quantum_us > 0
+    in_quanta, reserved = state.group.quantum_us > 0, 0
     for request in state.waiting:
         member = members[request.job]
         seat = member.seat(request.pool)
         taken = seat.mask & (rotation.held | rotation.later)
         if (taken and not rotation.keeping) or rotation.holding & (-1 if in_quanta else seat.bit):
             continue
-        if not granting.is_ready(request, member, seat, cluster):
+        if not granting.is_ready(request, member, seat, cluster) or seat.mask & reserved:
             continue
+        if request.phase is LOADING:
+            reserved |= seat.mask  # nobody comes back to slots that are being cleared for it
         if taken:
             if request.phase is ROLLOUT and _is_front(request.job, seat):
                 yield from granting.beside_tails(rotation, request, member, seat, cluster)
