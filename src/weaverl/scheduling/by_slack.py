@@ -26,6 +26,9 @@ from weaverl.scheduling.state import ClusterState
 MOST_PASSED = 4
 """How often a request may be passed by younger ones before it goes first."""
 
+PASSED, LATE, IN_DANGER, AT_EASE = (1, 0), 2, 3, (4, 0)
+"""Places of requests behind cold starts; among those of late jobs, or of jobs in danger, the least room goes first."""
+
 _DANGER = 1050
 """A job is in danger while its promise leaves less than so many thousandths of its SLO for what is ahead.
 
@@ -84,17 +87,22 @@ def in_order(rotation: Rotation, cluster: ClusterState) -> Sequence[PermitReques
 def urgency(slo: float, left: int) -> tuple[int, int]:
     """The place of a request by its job's promise and the slowdown, in thousandths, that it leaves room for."""
     if is_late(slo, left):
-        return 2, left
-    return (3, left) if left < _DANGER * slo else (4, 0)
+        return LATE, left
+    return (IN_DANGER, left) if left < danger_below(slo) else AT_EASE
+
+
+def danger_below(slo: float) -> float:
+    """The slowdown, in thousandths, below which a job is in danger."""
+    return _DANGER * slo
 
 
 def _urgency(request: PermitRequested, rotation: Rotation, cluster: ClusterState) -> tuple[int, int]:
     if request.phase is LOADING:
         return 0, 0
     if _was_passed(rotation, request):
-        return 1, 0
+        return PASSED
     left = room_of(rotation, cluster, rotation.rings.members[request.job])
-    return (4, 0) if left is None else urgency(cluster.jobs[request.job].slo, left)
+    return AT_EASE if left is None else urgency(cluster.jobs[request.job].slo, left)
 
 
 def _serve(

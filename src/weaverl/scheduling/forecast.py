@@ -11,7 +11,7 @@ from math import inf
 from weaverl.domain.cluster import Slot
 from weaverl.scheduling.play import Play
 from weaverl.scheduling.players import Pair, Player
-from weaverl.scheduling.round_model import Member, chains_us, held_us, lines_of
+from weaverl.scheduling.round_model import Member, chains_us, held_us, held_where_shared, lines_of
 from weaverl.scheduling.tails import PUBLISHED_TAIL, TailRule
 
 ITERATIONS = 15
@@ -38,7 +38,8 @@ def forecast(
         tail: how a tail goes on once it is moved.
         iterations: played of a member on average, and of each at least a third of that.
     """
-    held, masks = held_us(members, lines_of(members)), _masks(members)
+    masks = _masks(members)
+    held = held_where_shared(members, _shared(masks))
     players: list[Player | Pair] = []
     for place, member in enumerate(members):
         phases = slice(2 * place, 2 * place + 2)
@@ -88,3 +89,12 @@ def _masks(members: Sequence[Member]) -> list[int]:
         for member in members
         for slots in (member.pin.rollout, member.pin.training)
     ]
+
+
+def _shared(masks: Sequence[int]) -> list[int]:
+    """The numbers of the phases that have slots which another phase uses too."""
+    used = twice = 0
+    for mask in masks:
+        twice |= used & mask
+        used |= mask
+    return [vertex for vertex, mask in enumerate(masks) if mask & twice]

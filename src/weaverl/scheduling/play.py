@@ -1,7 +1,8 @@
 """A group by slack played out: its members ask, wait and run, by the rule of ``by_slack``; integers and a queue."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from operator import methodcaller
 
 from weaverl.scheduling.by_slack import MOST_PASSED
 from weaverl.scheduling.players import WARM_UP, Half, Pair, Player, draw_lines
@@ -9,12 +10,18 @@ from weaverl.scheduling.tails import TailRule
 
 
 class Play:
-    """The members take turns. Those that wait do so in the order in which they asked."""
+    """The members take turns. Those that wait do so in the order in which they asked.
+
+    Bits of slots, over all members: those that are ``held``, those promised for ``later``, those that tails ``keep``.
+    Of those held some are ``firm``, held by phases that have not come to a tail, and some ``movable``, held by tails
+    that have not been told to move.
+    """
 
     def __init__(self, members: Sequence[Player | Pair], tail: TailRule) -> None:
         players = [side for one in members for side in ((one.rolls, one.trains) if isinstance(one, Pair) else (one,))]
         self._players, self._num_members, self._tail = players, len(members), tail
-        self._now = self._held = self._later = self._order = 0
+        self._now = self._order = self._num_left = 0
+        self._held = self._later = self._kept = self._firm = self._movable = 0
         self._waiting: list[Player] = []
         draw_lines(players)
         self._queue: list[tuple[int, int, Callable[[Player], None], Player]] = []
@@ -31,16 +38,18 @@ class Play:
         for member in members:
             if isinstance(member, Pair):
                 member.share_reserve()
+        for player in players:
+            player.keep_in_tail(tail.keep)
+            player.count_done(0, 0)
 
     def run(self, iterations: int) -> None:
         """Until so many iterations have ended on average."""
-        total, least = (iterations + WARM_UP) * self._num_members, WARM_UP + max(iterations // 3, 1)
-        queue = self._queue
-        while total > 0 or any(player.iteration < least for player in self._players):
+        self._num_left, least = (iterations + WARM_UP) * self._num_members, WARM_UP + max(iterations // 3, 1)
+        queue, waiting, behind = self._queue, self._waiting, self._players
+        while self._num_left > 0 or (behind := [player for player in behind if player.iteration < least]):
             self._now, _, step, player = heappop(queue)
             step(player)
-            total -= step == self._training_ended
-            if self._waiting:
+            if waiting:
                 self._serve()
 
     def _at(self, at: int, step: Callable[[Player], None], player: Player) -> None:
@@ -66,8 +75,8 @@ class Play:
             self._ask_for_side(player.pair.trains)
 
     def _step(self, player: Player) -> None:
-        """A rollout has come to its tail, or to its end."""
-        if player.trains or player.due != self._now:
+        """A rollout has come to its tail, or to its end; nothing has if it has got a new pace since."""
+        if player.due != self._now or player.trains:
             return
         player.left_us, player.since = player.tail_us, self._now
         if not player.tail_us:
@@ -76,35 +85,47 @@ class Play:
         player.tail_us = 0
         self._at(player.next_step(), self._step, player)
         if not player.later:
-            player.keep_some(self._tail.keep)
+            self._keep_some(player)
+
+    def _keep_some(self, player: Player) -> None:
+        """A tail would do with some of its slots; the others could be moved off."""
+        if player.tail_keeps:
+            player.keeps = player.tail_keeps
+            self._kept |= player.keeps
+            self._movable |= player.holds
+            self._firm &= ~player.holds
 
     def _rollout_ended(self, player: Player) -> None:
+        self._kept &= ~player.keeps
+        self._later &= ~player.later
         player.keeps = player.later = 0
-        player.leaves(self._now)
         self._free(player, player.holds)
         if player.pair is not None:
             self._side_over(player)
             return
-        player.part_us = player.rollout_us
+        player.count_part(player.rollout_us)
         player.mask, player.trains = player.masks[1], True
         player.waits = True
         self._waiting.append(player)
 
     def _training_ended(self, player: Player) -> None:
-        player.leaves(self._now)
+        self._num_left -= 1
         self._free(player, player.holds)
         if player.pair is not None:
             self._at(self._now + player.rest_us, self._side_over, player)
             return
-        player.solo_us += player.part_us + player.training_us + player.rest_us
-        player.part_us = 0
         player.iteration += 1
+        player.count_done(player.solo_us + player.part_us + player.training_us + player.rest_us, 0)
         self._at(self._now + player.rest_us, self._ask, player)
 
     def _free(self, player: Player, slots: int) -> None:
         player.holds &= ~slots
+        if not player.holds:
+            player.leaves(self._now)
         self._held &= ~slots
-        if self._later:
+        self._firm &= ~slots
+        self._movable &= ~slots
+        if self._later & slots:
             self._widen()
 
     def _widen(self) -> None:
@@ -115,87 +136,106 @@ class Play:
                 player.holds |= gained
                 player.later &= ~gained
                 self._held |= gained
+                self._firm |= gained
+                self._later &= ~gained
                 player.set_pace()
                 self._at(player.next_step(), self._step, player)
                 if not (player.later or player.tail_us) and player.tail_from < 1.0:
-                    player.keep_some(self._tail.keep)
-        self._later = 0
-        for player in self._players:
-            self._later |= player.later
+                    self._keep_some(player)
 
     def _serve(self) -> None:
-        taken = self._held | self._later
+        """Look at the requests, if something could come of it: each reserves its slots from those behind it."""
+        blocked, servable = self._firm | self._later, []
         for player in self._waiting:
-            if not player.mask & taken or self._may_be_served(player, taken):
-                break
-        else:
-            return
-        waiting, reserved = self._waiting, 0
-        order = waiting if len(waiting) == 1 else sorted(waiting, key=lambda player: player.urgency(self._now))
-        for player in tuple(order):
             mask = player.mask
-            taken = self._held | self._later
-            if not mask & reserved and self._may_be_served(player, taken) and not self._would_delay(player):
-                self._beside_tails(player) if mask & taken else self._grant(player, 0)
+            if not mask & blocked and (not mask & self._held or self._may_start_beside(player)):
+                servable.append(player)
+        if len(servable) > 1:
+            self._serve_in_order()
+        elif servable:
+            self._serve_one(servable[0])
+
+    def _serve_one(self, player: Player) -> None:
+        """Nothing could come of the other requests: only those for some of the same slots matter."""
+        if (len(self._waiting) == 1 or self._goes_next(player)) and not self._would_delay(player):
+            self._give(player)
+
+    def _serve_in_order(self) -> None:
+        reserved = 0
+        for player in sorted(self._waiting, key=methodcaller("urgency", self._now)):
+            mask = player.mask
+            if not mask & (reserved | self._firm | self._later):
+                is_open = not mask & self._held or self._may_start_beside(player)
+                if is_open and not self._would_delay(player):
+                    self._give(player)
             reserved |= mask
 
-    def _may_be_served(self, player: Player, taken: int) -> bool:
-        return not player.mask & taken or (not player.trains and self._keeping(player.mask))
+    def _goes_next(self, player: Player) -> bool:
+        """Whether nobody who waits for some of the same slots is more urgent, or as urgent and asked before."""
+        mask, now, asked_before = player.mask, self._now, True
+        for other in self._waiting:
+            if other is player:
+                asked_before = False
+            elif other.mask & mask:
+                urgency, of_other = player.urgency(now), other.urgency(now)
+                if of_other < urgency or (asked_before and of_other == urgency):
+                    return False
+        return True
 
-    def _keeping(self, mask: int) -> bool:
-        kept = 0
-        for other in self._players:  # a generator would take longer than the answer
-            kept |= other.keeps
-        return kept & mask != 0
+    def _may_start_beside(self, player: Player) -> bool:
+        """Whether something could come of a request where only tails are in the way: they are asked off, but once."""
+        free = player.mask & ~self._kept
+        if player.trains or free == player.mask:
+            return False
+        return bool(free & self._movable if free & self._held else free)
 
     def _would_delay(self, player: Player) -> bool:
         """Whether a grant would keep a late member waiting."""
         now = self._now
-        if player.num_passed >= MOST_PASSED or not player.neighbours[player.trains] or player.is_late(now):
+        if now >= player.late_from or player.num_passed >= MOST_PASSED:
             return False
-        latest = now + (player.training_held_us if player.trains else player.mean_held_us) // 2
         for other in player.neighbours[player.trains]:
-            if other.asks_at(now, player.mask) < latest and other.is_late(now):
-                return True
+            if now >= other.late_from:
+                held_us = player.training_held_us if player.trains else player.mean_held_us
+                if other.asks_at(now, player.mask) < now + held_us // 2:
+                    return True
         return False
 
-    def _beside_tails(self, player: Player) -> None:
-        kept = 0
-        for other in self._players:
-            held = other.holds & player.mask
-            if other.later & player.mask or (held and not other.keeps):
-                return
-            kept |= held & other.keeps
+    def _give(self, player: Player) -> None:
+        """Grant the slots that tails do not keep, or ask tails off them first."""
+        kept = player.mask & self._kept
         free = player.mask & ~kept
-        if free & self._held:
-            for other in self._in_the_way(free):
-                self._move(other)
-        elif free:
+        if not free & self._held:
             self._grant(player, kept)
-
-    def _in_the_way(self, free: int) -> Iterator[Player]:
-        return (other for other in self._players if other.keeps and not other.told and other.holds & free)
+            return
+        for other in self._players:
+            if other.keeps and not other.told and other.holds & free:
+                self._move(other)
 
     def _move(self, player: Player) -> None:
         player.settle(self._now)
-        player.told = player.moved = True
+        player.told = True
         player.since, player.speed = self._now + self._tail.move_us, 1.0 / self._tail.stretch
+        self._movable &= ~player.holds
         self._at(player.since, self._moved, player)
         self._at(player.next_step(), self._step, player)
 
     def _moved(self, player: Player) -> None:
-        if player.moved and player.keeps and player.due >= self._now:
+        if player.told and player.keeps and player.due >= self._now:
             self._free(player, player.holds & ~player.keeps)
 
     def _grant(self, player: Player, later: int) -> None:
         waiting, mask = self._waiting, player.mask
-        place = waiting.index(player)
-        for other in waiting[:place]:
-            other.num_passed += bool(other.mask & mask)
-        del waiting[place]
+        for other in waiting:
+            if other is player:
+                break
+            if other.mask & mask:
+                other.num_passed += 1
+        waiting.remove(player)
         player.num_passed, player.waits, player.granted_at = 0, False, self._now
         player.holds, player.later = mask & ~later, later
         self._held |= player.holds
+        self._firm |= player.holds
         self._later |= later
         paid_us = player.paid_us(self._now, self._players)
         if player.trains:

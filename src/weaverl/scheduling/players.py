@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from math import ceil, gcd
 
-from weaverl.scheduling.by_slack import MOST_PASSED, urgency
-from weaverl.scheduling.progress import HORIZON, late_below, room
-from weaverl.scheduling.round_model import Member
+from weaverl.scheduling.by_slack import AT_EASE, IN_DANGER, LATE, MOST_PASSED, PASSED, danger_below
+from weaverl.scheduling.progress import HORIZON, late_below, room_left
+from weaverl.scheduling.round_model import Member, allowed_us
 
 NEVER = 1 << 62
 
@@ -22,7 +22,9 @@ class Player:
 
     __slots__ = (
         "ahead_us",
+        "budget_us",
         "counted",
+        "danger_below",
         "due",
         "ended",
         "granted_at",
@@ -33,13 +35,13 @@ class Player:
         "job",
         "keeps",
         "late_below",
+        "late_from",
         "later",
         "left_us",
         "lines",
         "mask",
         "masks",
         "mean_held_us",
-        "moved",
         "neighbours",
         "num_passed",
         "pair",
@@ -53,12 +55,14 @@ class Player:
         "speed",
         "stretch",
         "tail_from",
+        "tail_keeps",
         "tail_us",
         "told",
         "touches",
         "training_held_us",
         "training_us",
         "trains",
+        "undone_us",
         "waits",
     )
 
@@ -67,15 +71,15 @@ class Player:
         self.job, self.masks, self.tail_from = member.job, masks, tail_from
         self.stretch = member.solo_us / times.solo_us
         self.slo = slo * self.stretch
-        self.late_below = late_below(self.slo)
+        self.late_below, self.danger_below = ceil(late_below(self.slo)), danger_below(self.slo)
         self.handover_us, self.training_held_us = held[0] - times.rollout_us, held[1]
         self.training_us, self.rest_us = times.training_us, times.rest_us
         self.rollouts: Sequence[int] = (times.rollout_us,)
-        self.trains = self.told = self.moved = self.waits = False
+        self.trains = self.told = self.waits = False
         self.iteration = self.num_passed = self.solo_us = self.part_us = self.ahead_us = 0
         self.mask = self.holds = self.later = self.keeps = 0
         self.since = self.due = self.left_us = self.tail_us = self.granted_at = self.mean_held_us = 0
-        self.reserve_us = 0
+        self.reserve_us = self.budget_us = self.undone_us = self.late_from = self.tail_keeps = 0
         self.neighbours: list[list[Player]] = [[], []]
         self.hides, self.lines = member.hides, NO_LINES
         self.touches: tuple[Sequence[Line], Sequence[Line]] = ((), ())
@@ -93,6 +97,14 @@ class Player:
         self.ahead_us = HORIZON * (mean_us + self.training_us + self.rest_us)
         self.mean_held_us = mean_us + self.handover_us
 
+    def keep_in_tail(self, share: float) -> None:
+        """Its tails would do with the first of its slots, if that is not all of them."""
+        bits, number = self.masks[0], ceil(self.masks[0].bit_count() * share)
+        if number < bits.bit_count():
+            for _ in range(number):
+                self.tail_keeps |= bits & -bits
+                bits &= bits - 1
+
     @property
     def rollout_us(self) -> int:
         """Its present rollout alone."""
@@ -103,22 +115,36 @@ class Player:
         (first, before), (last, solo) = self.counted, self.ended
         return (last - first) / ((solo - before) * self.stretch)
 
+    def count_done(self, solo_us: int, part_us: int) -> None:
+        """Book what is done: solo time of the finished iterations, and of what is finished of the one under way."""
+        self.solo_us = solo_us
+        self.budget_us = allowed_us(self.slo, solo_us + self.ahead_us) - self.reserve_us
+        self.count_part(part_us)
+
+    def count_part(self, part_us: int) -> None:
+        """Book what is finished of the iteration under way. What is left decides when it will be late.
+
+        It is asked that many times before it has finished more: all that changes is the time.
+        """
+        self.part_us = part_us
+        undone_us = self.ahead_us - part_us
+        self.undone_us = undone_us = undone_us if undone_us > 0 else 1
+        self.late_from = (1000 * self.budget_us - self.late_below * undone_us) // 1000 + 1
+
     def urgency(self, now: int) -> tuple[int, int]:
         """Its place among those who wait, as in a group by slack."""
         if self.num_passed >= MOST_PASSED:
-            return 1, 0
-        return urgency(self.slo, room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us))
+            return PASSED
+        left = room_left(self.budget_us - now, self.undone_us)
+        if now >= self.late_from:
+            return LATE, left
+        return (IN_DANGER, left) if left < self.danger_below else AT_EASE
 
     def blocked_us(self, other: "Player") -> int:
         """How long another's phase on its slots takes."""
         mask = self.masks[0] | self.masks[1]
         rollout_us = other.mean_held_us if other.masks[0] & mask else 0
         return max(rollout_us, other.training_held_us if other.masks[1] & mask else 0)
-
-    def is_late(self, now: int) -> bool:
-        """Whether others leave it its slots."""
-        left = room(self.slo, self.solo_us, self.part_us, self.ahead_us, now, self.reserve_us)
-        return left < self.late_below
 
     def asks_at(self, now: int, slots: int) -> int:
         """When it is expected to ask for slots, at the earliest; never for those that it waits for."""
@@ -166,8 +192,9 @@ class Player:
         """Its rollout begins on what it holds, after what is paid of the hand-over."""
         self.left_us, self.since = self.rollout_us, now + paid_us
         self.tail_us = round(self.left_us * (1.0 - self.tail_from))
-        self.told = self.moved = False
-        self.set_pace()
+        self.told, self.speed = False, 1.0
+        if self.later:
+            self.set_pace()
 
     def set_pace(self) -> None:
         """A rollout is as fast as its share of the slots."""
@@ -184,14 +211,6 @@ class Player:
         ahead = self.left_us - self.tail_us
         self.due = self.since + (ahead if self.speed == 1.0 else round(ahead / self.speed))
         return self.due
-
-    def keep_some(self, share: float) -> None:
-        """Its tail would do with the first of its slots."""
-        bits, number = self.holds, ceil(self.mask.bit_count() * share)
-        if number < bits.bit_count():
-            for _ in range(number):
-                self.keeps |= bits & -bits
-                bits &= bits - 1
 
 
 class Line:
@@ -286,10 +305,9 @@ class Pair:
         trained_us = trains.training_us + trains.rest_us if self._num_closed else 0
         if not (rolls.is_over and trains.is_over):
             mean_us = trained_us if half is rolls else rolls.mean_held_us
-            rolls.part_us = trains.part_us = max((rolls.rollout_us if half is rolls else trained_us) - mean_us, 0)
+            self._count_done(trains.solo_us, max((rolls.rollout_us if half is rolls else trained_us) - mean_us, 0))
             return False
-        rolls.solo_us = trains.solo_us = trains.solo_us + max(rolls.rollout_us, trained_us)
-        rolls.part_us = trains.part_us = 0
+        self._count_done(trains.solo_us + max(rolls.rollout_us, trained_us), 0)
         rolls.is_over = trains.is_over = False
         rolls.iteration += 1
         trains.iteration = self._num_closed
@@ -298,3 +316,7 @@ class Pair:
         if trains.iteration == WARM_UP:
             trains.counted = trains.ended
         return True
+
+    def _count_done(self, solo_us: int, part_us: int) -> None:
+        self.rolls.count_done(solo_us, part_us)
+        self.trains.count_done(solo_us, part_us)

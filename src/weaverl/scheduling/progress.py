@@ -158,7 +158,13 @@ def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int,
         elapsed_us: wall time so far.
         reserve_us: wall time to be kept in hand.
     """
-    return 1000 * (allowed_us(slo, solo_us + ahead_us) - elapsed_us - reserve_us) // max(ahead_us - part_us, 1)
+    budget_us = allowed_us(slo, solo_us + ahead_us) - reserve_us
+    return room_left(budget_us - elapsed_us, max(ahead_us - part_us, 1))
+
+
+def room_left(left_us: int, undone_us: int) -> int:
+    """The slowdown, in thousandths, at which so much solo time can be done in the wall time left."""
+    return 1000 * left_us // undone_us
 
 
 def is_late(slo: float, left: int) -> bool:

@@ -5,7 +5,7 @@ iteration to iteration, and ``cycle_us`` gives the exact steady-state time of a 
 the event graph (the max-plus eigenvalue; Baccelli et al., *Synchronization and Linearity*, 1992, section 3.2).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -293,7 +293,11 @@ def _users(members: Sequence[Member]) -> dict[Slot, list[int]]:
 
 def held_us(members: Sequence[Member], lines: Iterable[Sequence[int]]) -> list[int]:
     """How long each phase holds its slots, numbered as in ``lines_of``: switches only where states take turns."""
-    shared = {vertex for line in lines if len(line) > 1 for vertex in line}
+    return held_where_shared(members, {vertex for line in lines if len(line) > 1 for vertex in line})
+
+
+def held_where_shared(members: Sequence[Member], shared: Container[int]) -> list[int]:
+    """The same, by the numbers of the phases whose slots some other phase uses too."""
     held: list[int] = []
     for member in members:
         times, switches = member.durations, member.switches

@@ -1,5 +1,6 @@
 """How a job's rollouts are spread, by its profile."""
 
+from functools import lru_cache
 from math import exp, log, sqrt
 from statistics import NormalDist
 
@@ -9,6 +10,7 @@ from weaverl.scheduling.round_model import MICROSECONDS
 QUANTILES = 13
 
 
+@lru_cache(maxsize=4096)
 def spread(profile: PhaseProfile, quantiles: int = QUANTILES) -> tuple[int, ...]:
     """Rollouts as a profile says that they are spread: lognormal, cut off at the response cap. Microseconds."""
     mean, cap = profile.rollout_mean_seconds, profile.rollout_max_seconds
