@@ -1,5 +1,7 @@
 """Where a job is pinned, and the co-execution group that it shares nodes with."""
 
+from functools import lru_cache
+
 import msgspec
 
 from weaverl.domain.cluster import PoolKind, Slot
@@ -18,7 +20,13 @@ class Pin(msgspec.Struct, frozen=True, gc=False):
 
     def nodes(self, pool: PoolKind) -> tuple[str, ...]:
         """Names of the nodes in one pool, each once, in slot order."""
-        return tuple(dict.fromkeys(slot.node for slot in self.slots(pool)))
+        return _nodes(self.slots(pool))
+
+
+@lru_cache(maxsize=4096)
+def _nodes(slots: tuple[Slot, ...]) -> tuple[str, ...]:
+    """Kept, since every weighing of a placement asks for it."""
+    return tuple(dict.fromkeys(slot.node for slot in slots))
 
 
 class Group(msgspec.Struct, frozen=True):

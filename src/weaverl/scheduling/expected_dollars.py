@@ -108,6 +108,7 @@ def usd_until(state: ClusterState, until: Mapping[str, float]) -> float:
     return sum(state.usd_per_hour((node,)) * end for node, end in until.items()) / HOUR_US
 
 
+@lru_cache(maxsize=4096)
 def nodes_of_pin(pin: Pin) -> tuple[str, ...]:
     """The nodes of both pools, each once."""
     return tuple(dict.fromkeys(pin.nodes(PoolKind.ROLLOUT) + pin.nodes(PoolKind.TRAINING)))

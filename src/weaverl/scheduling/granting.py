@@ -93,7 +93,7 @@ def is_clear(rotation: Rotation, member: Member, mask: int) -> bool:
 def left_by_others(rotation: Rotation, job: str, mask: int) -> list[Lingering]:
     """State that others left on slots."""
     lingering = rotation.state.lingering
-    return [left for left in lingering if left.grant.job != job and rotation.rings.mask(left.grant.slots) & mask]
+    return [left for left in lingering if left.grant.job != job and rotation.rings.mask_of(left.grant) & mask]
 
 
 def vacate(blocking: list[Lingering], cluster: ClusterState) -> Iterator[AnyCommand]:

@@ -13,11 +13,16 @@ from weaverl.scheduling.expected_dollars import Stay, ends_us, until_us, usd_unt
 from weaverl.scheduling.state import ClusterState
 
 
-def expected_usd(state: ClusterState, stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> float:
-    """What the members with these slowdowns are expected to cost from now on."""
+def expected_usd(
+    state: ClusterState,
+    stays: Sequence[Stay],
+    slowdowns: Mapping[str, float],
+    until: Mapping[str, float] | None = None,
+) -> float:
+    """What the members with these slowdowns are expected to cost from now on; ``until``: ``until_us``, if known."""
     if state.parameters.for_throughput:
         return usd_of_lives(stays, slowdowns)
-    return usd_until(state, until_us(stays, slowdowns))
+    return usd_until(state, until_us(stays, slowdowns) if until is None else until)
 
 
 def usd_of_lives(stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> float:

@@ -49,16 +49,17 @@ def _claims(rotation: Rotation, cluster: ClusterState, order: Sequence[PermitReq
     members, begins = rotation.rings.members, _begins(rotation, cluster, order)
     waiting = rotation.state.waiting
     claims = [(members[request.job], request.pool) for request in order if request in waiting]
-    later: list[tuple[int, int, _Claim]] = []
+    later: list[tuple[int, int, _Claim]] = []  # no two places are the same: claims are never compared
     for place, member in enumerate(members.values()):
         record = cluster.jobs[member.name]
         if record.profile is None or record.ending is not None:
             continue
         expected = asks(rotation, cluster, member, begins.get(member.name, cluster.now))
-        for pool, at in zip(POOLS, expected, strict=True):
+        for of_pool, pool in enumerate(POOLS):
             if (member, pool) not in claims:
-                later.append((at - _start_us(cluster, member, pool), place, (member, pool)))
-    later.sort(key=lambda one: one[:2])
+                at = expected[of_pool] - _start_us(cluster, member, of_pool)
+                later.append((at, 2 * place + of_pool, (member, pool)))
+    later.sort()
     return claims + [claim for _, _, claim in later]
 
 
@@ -89,13 +90,13 @@ def _held_us(cluster: ClusterState, member: Member, pool: PoolKind) -> int:
     return times_of(cluster, member)[pool is PoolKind.TRAINING]
 
 
-def _start_us(cluster: ClusterState, member: Member, pool: PoolKind) -> int:
+def _start_us(cluster: ClusterState, member: Member, pool: int) -> int:
     """What is there already stays, unless another is expected by so much sooner as it would take to restore again."""
-    mask = member.seat(pool).mask
+    mask = (member.training if pool else member.rollout).mask
     if member.lingers & mask != mask:
         return 0
     switches = switches_of(cluster.cluster, cluster.jobs[member.name].profile)
-    return switches.rollout_us if pool is PoolKind.ROLLOUT else switches.training_us
+    return switches.training_us if pool else switches.rollout_us
 
 
 def _may_restore(rotation: Rotation, cluster: ClusterState, member: Member, pool: PoolKind) -> bool:

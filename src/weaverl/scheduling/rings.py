@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import msgspec
 
 from weaverl.domain.cluster import PoolKind, Slot
+from weaverl.domain.commands import GrantPermit
 from weaverl.domain.events import PermitRequested
 from weaverl.domain.groups import Group, Pin
 from weaverl.scheduling.rotation_state import Lane, key_of
@@ -113,6 +114,13 @@ class Rings:
         for slot in slots:
             mask |= self._bits.setdefault(slot, 1 << len(self._bits))
         return mask
+
+    def mask_of(self, grant: GrantPermit) -> int:
+        """The bits of a grant's slots: mostly a whole seat's, which is seen at once."""
+        member = self.members.get(grant.job)
+        if member is not None and grant.slots is (seat := member.seat(grant.pool)).slots:
+            return seat.mask
+        return self.mask(grant.slots)
 
     def slots(self, seat: Seat, mask: int) -> tuple[Slot, ...]:
         """The slots of a seat whose bits are in the mask."""

@@ -306,9 +306,9 @@ class Rotation:
         for member in self.rings.members.values():
             member.lingers = 0
         for left in self.state.lingering:
-            if left.grant.job in self.rings.members:
-                self.rings.members[left.grant.job].lingers |= self.rings.mask(left.grant.slots)
-                self.lingers |= self.rings.members[left.grant.job].lingers
+            if (found := self.rings.members.get(left.grant.job)) is not None:
+                found.lingers |= self.rings.mask_of(left.grant)
+                self.lingers |= found.lingers
 
     def _count_asking(self) -> None:
         self.asking = 0

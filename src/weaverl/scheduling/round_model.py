@@ -5,8 +5,9 @@ iteration to iteration, and ``cycle_us`` gives the exact steady-state time of a 
 the event graph (the max-plus eigenvalue; Baccelli et al., *Synchronization and Linearity*, 1992, section 3.2).
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -135,9 +136,15 @@ def allowed_us(slo: float, solo_us: int) -> int:
     return round(slo * solo_us)
 
 
-def slot_loads(members: Sequence[Member]) -> dict[Slot, int]:
+def slot_loads(members: Sequence[Member]) -> Mapping[Slot, int]:
     """Sum of phase times a round on each slot, with the switches where it is shared."""
-    users = _users(members)
+    return _slot_loads(tuple(members))
+
+
+@lru_cache(maxsize=1024)
+def _slot_loads(members: tuple[Member, ...]) -> Mapping[Slot, int]:
+    """Kept, since it is asked for each way into a group."""
+    users = _users(member.pin for member in members)
     held = held_us(members, users.values())
     return {slot: sum(held[vertex] for vertex in line) for slot, line in users.items()}
 
@@ -164,7 +171,7 @@ def simulate(
     """
     free: dict[Slot, int] = {}
     ready = {member.job: (0, 0) for member in members}
-    shared = {slot for slot, line in _users(members).items() if len(line) > 1}
+    shared = {slot for slot, line in _users(member.pin for member in members).items() if len(line) > 1}
     phases: list[PlannedPhase] = []
 
     def run(job: str, turn: int, pool: str, slots: tuple[Slot, ...], body: int, switch: int, ready_at: int) -> int:
@@ -277,16 +284,21 @@ def _ratio_of_cycle(parent: dict[int, Edge], start: int) -> Fraction:
 
 def lines_of(members: Sequence[Member]) -> list[tuple[int, ...]]:
     """The different lines of phases that pass over slots; 2 x place is a member's rollout, the next its training."""
-    return list(dict.fromkeys(map(tuple, _users(members).values())))
+    return list(_lines(tuple(member.pin for member in members)))
 
 
-def _users(members: Sequence[Member]) -> dict[Slot, list[int]]:
+@lru_cache(maxsize=4096)
+def _lines(pins: tuple[Pin, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(dict.fromkeys(map(tuple, _users(pins).values())))
+
+
+def _users(pins: Iterable[Pin]) -> dict[Slot, list[int]]:
     """The phases that pass over each slot in a round, in order: 2 x place is a member's rollout, the next training."""
     users: dict[Slot, list[int]] = {}
-    for place, member in enumerate(members):
-        for slot in member.pin.rollout:
+    for place, pin in enumerate(pins):
+        for slot in pin.rollout:
             users.setdefault(slot, []).append(2 * place)
-        for slot in member.pin.training:
+        for slot in pin.training:
             users.setdefault(slot, []).append(2 * place + 1)
     return users
 

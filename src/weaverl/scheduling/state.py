@@ -1,11 +1,11 @@
 """What the scheduler knows: plain records that fold events and commands, and can be written to a snapshot whole."""
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from signal import SIGTERM
 
 import msgspec
 
-from weaverl.domain.cluster import Cluster, Node, PoolKind, usable_host_bytes
+from weaverl.domain.cluster import Cluster, Node, PoolKind, SwitchCost, usable_host_bytes
 from weaverl.domain.commands import Verdict
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Move, Pin
@@ -325,9 +325,10 @@ class ClusterState(msgspec.Struct, dict=True):
 
     def usd_per_hour(self, nodes: tuple[str, ...]) -> float:
         """Price of nodes."""
-        pools = {PoolKind.ROLLOUT: self.cluster.rollout, PoolKind.TRAINING: self.cluster.training}
+        rollout, training = self.cluster.rollout, self.cluster.training
         owned = [self.nodes[name].node for name in nodes]
-        return sum((pools[node.pool].usd_per_gpu_hour * node.num_devices for node in owned), 0.0)
+        priced = [(rollout if node.pool is PoolKind.ROLLOUT else training, node.num_devices) for node in owned]
+        return sum([pool.usd_per_gpu_hour * num_devices for pool, num_devices in priced], 0.0)
 
     def nodes_ready(self, names: tuple[str, ...]) -> bool:
         """Whether the nodes' agents are there, in this epoch."""
@@ -349,10 +350,15 @@ class ClusterState(msgspec.Struct, dict=True):
 
 def switches_of(cluster: Cluster, profile: PhaseProfile | None = None) -> Switches:
     """A job's own switch times in microseconds; the cluster's where its profile does not say."""
+    return _switches(cluster.switch, profile)
+
+
+@lru_cache(maxsize=4096)
+def _switches(of_cluster: SwitchCost, profile: PhaseProfile | None) -> Switches:
     own = (None, None) if profile is None else (profile.rollout_switch_seconds, profile.training_switch_seconds)
     rollout, training = (
         general if seconds is None else seconds
-        for seconds, general in zip(own, (cluster.switch.rollout_seconds, cluster.switch.training_seconds), strict=True)
+        for seconds, general in zip(own, (of_cluster.rollout_seconds, of_cluster.training_seconds), strict=True)
     )
     return Switches(round(rollout * MICROSECONDS), round(training * MICROSECONDS))
 
@@ -392,8 +398,7 @@ def _device_room(state: ClusterState, memory: DeviceMemory, pin: Pin) -> DeviceR
     if needs == (None, None):
         return UNKNOWN_ROOM
     rollout, training = (
-        min(state.nodes[node].node.device_memory_bytes for node in {slot.node for slot in slots})
-        for slots in (pin.rollout, pin.training)
+        min(state.nodes[node].node.device_memory_bytes for node in pin.nodes(pool)) for pool in PoolKind
     )
     states = tuple(None if need is None else need.state_bytes for need in needs)
     busy = tuple(None if need is None else need.state_bytes + need.working_bytes for need in needs)

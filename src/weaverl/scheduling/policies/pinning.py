@@ -1,6 +1,6 @@
 """Candidates pinned to the least loaded devices of the nodes that a policy offers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -155,7 +155,7 @@ def _lacking(state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[No
 
 
 def _on_one_host(
-    state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: dict[Slot, int]
+    state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: Mapping[Slot, int]
 ) -> tuple[Pin | None, str]:
     """Both pools on the first host, by name, that offers enough of both."""
     hosts = [{node.host for node in nodes} for nodes in offered.values()]
@@ -170,13 +170,15 @@ def _on_one_host(
 
 
 def _least_loaded_pin(
-    state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: dict[Slot, int]
+    state: ClusterState, spec: JobSpec, offered: dict[PoolKind, list[Node]], loads: Mapping[Slot, int]
 ) -> Pin:
     """The job on the least loaded of nodes that hold it."""
     return Pin(*(_least_loaded(state, offered[demand.pool], demand, loads) for demand in demands(spec)))
 
 
-def _least_loaded(state: ClusterState, nodes: list[Node], demand: Demand, loads: dict[Slot, int]) -> tuple[Slot, ...]:
+def _least_loaded(
+    state: ClusterState, nodes: list[Node], demand: Demand, loads: Mapping[Slot, int]
+) -> tuple[Slot, ...]:
     """The least loaded devices; among equals on the smallest node that holds all, where host memory holds the job."""
 
     def preference(node: Node) -> tuple[int, bool, int, str]:

@@ -249,7 +249,8 @@ def company_of(state: ClusterState, group: Group) -> Company:
     """A group as it is."""
     stays = [stay_of(state, record) for record in state.members(group)]
     slowdowns = slowdowns_of(stays)
-    return Company(stays, until_us(stays, slowdowns), expected_usd(state, stays, slowdowns))
+    until = until_us(stays, slowdowns)
+    return Company(stays, until, expected_usd(state, stays, slowdowns, until))
 
 
 def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company: Company, start_us: int) -> Option:
