@@ -6,9 +6,11 @@ the same answer.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import inf
 
 from weaverl.domain.cluster import Slot
+from weaverl.domain.groups import Pin
 from weaverl.scheduling.play import Play
 from weaverl.scheduling.players import Pair, Player
 from weaverl.scheduling.round_model import Member, chains_us, held_us, held_where_shared, lines_of
@@ -38,7 +40,7 @@ def forecast(
         tail: how a tail goes on once it is moved.
         iterations: played of a member on average, and of each at least a third of that.
     """
-    masks = _masks(members)
+    masks = _masks(tuple(member.pin for member in members))
     held = held_where_shared(members, _shared(masks))
     players: list[Player | Pair] = []
     for place, member in enumerate(members):
@@ -81,13 +83,14 @@ def _least_held_us(members: Sequence[Member], lines: Sequence[Sequence[int]]) ->
     return held
 
 
-def _masks(members: Sequence[Member]) -> list[int]:
-    """Bits of the slots of each phase."""
+@lru_cache(maxsize=4096)
+def _masks(pins: tuple[Pin, ...]) -> list[int]:
+    """Bits of the slots of each phase, to be read only."""
     bits: dict[Slot, int] = {}
     return [
         sum(bits.setdefault(slot, 1 << len(bits)) for slot in slots)
-        for member in members
-        for slots in (member.pin.rollout, member.pin.training)
+        for pin in pins
+        for slots in (pin.rollout, pin.training)
     ]
 
 

@@ -120,8 +120,9 @@ class Play:
 
     def _free(self, player: Player, slots: int) -> None:
         player.holds &= ~slots
-        if not player.holds:
-            player.leaves(self._now)
+        if not player.holds:  # its phase is over: from now on its slots are idle for who comes next
+            for line in player.touches[player.trains]:
+                line.free_at, line.last = self._now, player
         self._held &= ~slots
         self._firm &= ~slots
         self._movable &= ~slots
@@ -153,12 +154,9 @@ class Play:
         if len(servable) > 1:
             self._serve_in_order()
         elif servable:
-            self._serve_one(servable[0])
-
-    def _serve_one(self, player: Player) -> None:
-        """Nothing could come of the other requests: only those for some of the same slots matter."""
-        if (len(self._waiting) == 1 or self._goes_next(player)) and not self._would_delay(player):
-            self._give(player)
+            (player,) = servable
+            if (len(self._waiting) == 1 or self._goes_next(player)) and not self._would_delay(player):
+                self._give(player)
 
     def _serve_in_order(self) -> None:
         reserved = 0

@@ -161,11 +161,6 @@ class Player:
         ends = max(begun + self.mean_held_us, now)
         return ends if self.masks[1] & slots else ends + self.training_held_us + self.rest_us
 
-    def leaves(self, now: int) -> None:
-        """Its phase is over: from now on its slots are idle for who comes next."""
-        for line in self.touches[self.trains]:
-            line.free_at, line.last = now, self
-
     def paid_us(self, now: int, players: Iterable["Player"]) -> int:
         """How much of the hand-over is paid in a phase that is granted now: what was not hidden before it.
 
