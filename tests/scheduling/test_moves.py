@@ -25,7 +25,7 @@ from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.expected_dollars import stay_of
-from weaverl.scheduling.replanning import candidate_of, propose, remaining_spec, without_record
+from weaverl.scheduling.replanning import MOST_RESCUES, candidate_of, propose, remaining_spec, without_record
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, Parameters, Progress
 
@@ -323,6 +323,22 @@ def test_a_promise_in_danger_is_saved_by_a_move_whatever_it_costs(parameters: Pa
     world.run()
     assert world.scheduler.state.jobs[move.job].moves == 1 + 3 * (move.job == "b")
     assert {record.state for record in world.scheduler.state.jobs.values()} == {JobState.FINISHED}
+
+
+def test_nobody_gives_its_last_move_for_the_promise_of_another():
+    world = two_in_one_group(AT_ONCE)
+    leave_room(world, "a", 1.1)
+    jobs = world.scheduler.state.jobs
+    jobs["a"].moves = AT_ONCE.max_moves_per_job + MOST_RESCUES
+    jobs["b"].moves = AT_ONCE.max_moves_per_job + MOST_RESCUES - 2
+    proposed = propose(world.scheduler.state, ())
+    assert proposed is not None and [(move.job, move.rescues) for move in proposed.moves] == [("b", "a")]
+    jobs["b"].moves += 1
+    assert propose(world.scheduler.state, ()) is None
+    leave_room(world, "a", 1.5)
+    leave_room(world, "b", 1.1)
+    proposed = propose(world.scheduler.state, ())
+    assert proposed is not None and [(move.job, move.rescues) for move in proposed.moves] == [("b", "b")]
 
 
 def test_nobody_is_moved_for_a_promise_that_cannot_be_kept_or_where_nobody_is_to_be_moved():

@@ -35,7 +35,7 @@ _KEPT_IN_PLACE = 0.5
 """Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""
 
 MOST_RESCUES = 2
-"""Moves of a job for the sake of a promise, on top of those that save something."""
+"""Moves of a job for the sake of a promise, on top of those that save something; the last is kept for its own."""
 
 
 class Option(NamedTuple):
@@ -206,7 +206,10 @@ def _paying(state: ClusterState, record: JobRecord, near: Collection[str]) -> Op
 
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
-    """The cheapest move of one member after which no promise of the group is in danger, if one is."""
+    """The cheapest move of one member after which no promise of the group is in danger, if one is.
+
+    Nobody gives the last move that it may make for another one's promise: its own may be in danger next.
+    """
     if len(group.members) < 2 or not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
         return None
     in_danger = _in_danger(state, group)
@@ -215,7 +218,7 @@ def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] 
     options = []
     for name in group.members:
         record = state.jobs[name]
-        if refusal(state, name, record.attempt, rescues=True):
+        if refusal(state, name, record.attempt, rescues=True) or (name != in_danger and _has_one_move(state, record)):
             continue
         rest = without_record(state, record).groups[group.name]
         if name == in_danger or _in_danger(state, rest) is None:
@@ -223,6 +226,10 @@ def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] 
             if option is not None:
                 options.append((record, option, in_danger))
     return max(options, key=lambda one: one[1].saving_usd, default=None)
+
+
+def _has_one_move(state: ClusterState, record: JobRecord) -> bool:
+    return record.moves + 1 == state.parameters.max_moves_per_job + MOST_RESCUES
 
 
 def _in_danger(state: ClusterState, group: Group) -> str | None:
