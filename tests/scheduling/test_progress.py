@@ -19,7 +19,17 @@ from weaverl.domain.events import (
     TailReached,
 )
 from weaverl.domain.jobs import JobSpec, PhaseKind
-from weaverl.scheduling.progress import HORIZON, WEIGHT, allowance, forecast_error, measured_slowdown, room, slack_us
+from weaverl.scheduling.progress import (
+    HORIZON,
+    SHARE,
+    WEIGHT,
+    allowance,
+    forecast_error,
+    is_late,
+    measured_slowdown,
+    room,
+    slack_us,
+)
 from weaverl.scheduling.state import Parameters, Progress
 
 ROLLOUT, TRAINING = PhaseKind.ROLLOUT, PhaseKind.TRAINING
@@ -99,14 +109,14 @@ def test_the_time_begins_when_the_first_rollout_is_asked_for():
     clock.ends(70, clock.asks(20, PhaseKind.LOADING), 50)
     assert clock.progress == Progress(foreseen=1.0)
     clock.asks(100, ROLLOUT)
-    assert clock.progress == Progress(since=100 * SECOND, company=(0, 0, 0), foreseen=1.0)
+    assert clock.progress == Progress(since=100 * SECOND, company=(0, 0, 0), pace=1.5, foreseen=1.0)
 
 
 def test_an_iteration_counts_its_measured_phases_and_the_profiles_sync_and_rest():
     clock = alone()
     after = clock.iterates(100)
     solo_us = (12 + 10 + 3 + 2) * SECOND
-    whole = Progress(iterations=1, solo_us=solo_us, since=100 * SECOND, company=(0, 0, 0), foreseen=1.0)
+    whole = Progress(iterations=1, solo_us=solo_us, since=100 * SECOND, company=(0, 0, 0), pace=1.5, foreseen=1.0)
     assert clock.progress == whole
     clock.ends(after + 13, clock.asks(after, ROLLOUT, 1), 12)
     assert clock.progress.lap_us == (29 * SECOND, 27 * SECOND)
@@ -147,7 +157,7 @@ def test_a_later_start_counts_the_queue_before_it_does_not_and_a_lost_iteration_
     clock.at(150, ProcessExited(rank=RankId("a", 1, "rollout", 0), node="r0", exit_code=-9))
     over = (29 * SECOND, 27 * SECOND)
     assert clock.progress == Progress(
-        iterations=1, solo_us=27 * SECOND, wall_us=50 * SECOND, lap_us=over, company=(0, 0, 0), foreseen=1.0
+        iterations=1, solo_us=27 * SECOND, wall_us=50 * SECOND, lap_us=over, company=(0, 0, 0), pace=1.5, foreseen=1.0
     )
     world = clock.world
     for name in ("r0", "t0"):
@@ -218,6 +228,25 @@ def test_a_job_near_its_end_has_only_the_rest_to_make_good_in():
     clock = alone(iterations=3)
     record = clock.world.scheduler.state.jobs["a"]
     clock.iterates(1)
-    assert allowance(record, 61 * SECOND) == 1000 * (1.5 * (27 + 50) - 60) // 50
+    assert allowance(record, 61 * SECOND) == (1.5, 1000 * (1.5 * (27 + 50) - 60) // 50)
     record.spec = msgspec.structs.replace(record.spec, iterations=None)
-    assert allowance(record, 61 * SECOND) == 1000 * (1.5 * (27 + HORIZON * 25) - 60) // (HORIZON * 25)
+    assert allowance(record, 61 * SECOND) == (1.5, 1000 * (1.5 * (27 + HORIZON * 25) - 60) // (HORIZON * 25))
+
+
+def test_what_a_job_had_to_spare_it_spends_by_its_end_and_not_at_once():
+    clock = alone(iterations=100)
+    record, at = clock.world.scheduler.state.jobs["a"], 1.0
+    for iteration in range(20):
+        at = clock.iterates(at, iteration)
+    clock.world.submit(whole_job("b"))
+    clock.asks(at, ROLLOUT, 20)
+    solo, wall, left = 20 * 27, 20 * 29, 80 * 25
+    pace = (1.5 * (solo + left) - wall) / left
+    assert record.progress.pace == pytest.approx(pace)
+    assert not is_late(*allowance(record, round(at * SECOND)))
+    spare = (pace - 1.0) * HORIZON * 25
+    late_at = at + spare * SHARE
+    for later, late in ((-1.0, False), (1.0, True)):
+        now = round((late_at + later) * SECOND)
+        assert is_late(*allowance(record, now)) is late
+        assert slack_us(record, now) > 200 * SECOND - (now - round(at * SECOND)), "by its promise it is far from late"

@@ -143,7 +143,7 @@ def test_with_drawn_rollouts_the_forecast_of_their_spread_comes_near(times: Time
 def test_with_tails_that_are_moved_the_forecast_is_what_the_simulated_group_comes_to(times: Times):
     slos, costs = dict.fromkeys(times, 4.0), msgspec.structs.replace(COSTS, tail_migration=True)
     found = forecast(members(times), slos, tails=dict.fromkeys(times, 0.5))
-    assert found == pytest.approx(simulated(times, 4.0, 0.0, costs, tails=dict.fromkeys(times, 0.5)), rel=0.03)
+    assert found == pytest.approx(simulated(times, 4.0, 0.0, costs, tails=dict.fromkeys(times, 0.5)), rel=0.035)
 
 
 @pytest.mark.parametrize("ahead", [IDLE_ONLY, BESIDE], ids=["while idle", "beside the holder"])

@@ -101,8 +101,8 @@ def _urgency(request: PermitRequested, rotation: Rotation, cluster: ClusterState
         return 0, 0
     if _was_passed(rotation, request):
         return PASSED
-    left = room_of(rotation, cluster, rotation.rings.members[request.job])
-    return AT_EASE if left is None else urgency(cluster.jobs[request.job].slo, left)
+    found = room_of(rotation, cluster, rotation.rings.members[request.job])
+    return AT_EASE if found is None else urgency(*found)
 
 
 def _serve(

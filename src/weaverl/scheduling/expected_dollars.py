@@ -17,13 +17,10 @@ from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobSpec, PhaseProfile
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.forecast import forecast
-from weaverl.scheduling.progress import forecast_error, mean_us
+from weaverl.scheduling.progress import UNKNOWN_ITERATIONS, allowed, forecast_error, left_us, mean_us
 from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.spread import spread
 from weaverl.scheduling.state import ClusterState, JobRecord, planned_member
-
-UNKNOWN_ITERATIONS = 300
-"""How many iterations a job is taken to have left that does not say."""
 
 _GRAIN = 0.05
 """To which part of what is above 1 a promise is rounded down where a group is played: a play serves for a while."""
@@ -114,12 +111,6 @@ def nodes_of_pin(pin: Pin) -> tuple[str, ...]:
     return tuple(dict.fromkeys(pin.nodes(PoolKind.ROLLOUT) + pin.nodes(PoolKind.TRAINING)))
 
 
-def iterations_left(record: JobRecord) -> int | None:
-    """How many iterations a job has yet to finish, the one under way included; None where it does not say."""
-    total = record.spec.iterations
-    return None if total is None else max(total - record.iterations_done, 1)
-
-
 def _stay(
     state: ClusterState,
     spec: JobSpec,
@@ -134,12 +125,9 @@ def _stay(
     member, usd_per_hour = planned_member(state, spec.name, mean, pin, spec.device_memory), usd_alone(state, spec)
     if record is None:
         solo_us = mean_us(profile) if spec.staleness else member.solo_us
-        left_us = (spec.iterations or UNKNOWN_ITERATIONS) * solo_us
-        return Stay(member, profile, left_us, slo, usd_per_hour)
-    left_us = (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
-    done_us, elapsed_us = record.progress.solo_us, record.progress.elapsed_us(state.now) + lost_us
-    allowed = (slo * (done_us + left_us) - elapsed_us) / left_us
-    return Stay(member, profile, left_us, allowed, usd_per_hour, forecast_error(record))
+        return Stay(member, profile, (spec.iterations or UNKNOWN_ITERATIONS) * solo_us, slo, usd_per_hour)
+    may = allowed(record, slo, profile, state.now, lost_us)
+    return Stay(member, profile, left_us(record, profile), may, usd_per_hour, forecast_error(record))
 
 
 def usd_alone(state: ClusterState, spec: JobSpec) -> float:

@@ -22,6 +22,9 @@ from weaverl.scheduling.state import ClusterState, JobRecord, Progress
 HORIZON = 20
 """Iterations that are looked ahead: what a job has lost must be made good within so many, or by its end."""
 
+UNKNOWN_ITERATIONS = 300
+"""How many iterations a job is taken to have left that does not say."""
+
 WEIGHT = 40
 """Of a forecast beside what was measured since a job has had its company, in iterations."""
 
@@ -38,6 +41,7 @@ def asked(record: JobRecord, event: PermitRequested) -> None:
         progress.lap_us = (progress.elapsed_us(event.at), progress.solo_us)
         if progress.company is None:
             progress.company = (progress.iterations, *progress.lap_us)
+            progress.pace = 0.0 if record.profile is None else allowed(record, record.slo, record.profile, event.at)
 
 
 def admitted(record: JobRecord, now: int) -> None:
@@ -136,15 +140,41 @@ def slack_us(record: JobRecord, now: int) -> int:
     return allowed_us(record.slo, record.progress.done_us) - record.progress.elapsed_us(now)
 
 
-def allowance(record: JobRecord, now: int, reserve_us: int = 0) -> int:
-    """The slowdown, in thousandths, that the promise leaves room for from here to the horizon, and a reserve.
+def iterations_left(record: JobRecord) -> int | None:
+    """How many iterations a job has yet to finish, the one under way included; None where it does not say."""
+    total = record.spec.iterations
+    return None if total is None else max(total - record.iterations_done, 1)
 
-    A job that has run just as slowly as it may has its SLO left, one that has waited longer has less.
+
+def left_us(record: JobRecord, profile: PhaseProfile) -> int:
+    """Solo time of the iterations that a job has yet to finish, by the profile's means."""
+    return (iterations_left(record) or UNKNOWN_ITERATIONS) * mean_us(profile)
+
+
+def allowed(record: JobRecord, slo: float, profile: PhaseProfile, now: int, lost_us: int = 0) -> float:
+    """The slowdown that the promise leaves room for to the end, spread evenly; ``lost_us`` are lost besides."""
+    ahead_us = left_us(record, profile)
+    return (slo * (record.progress.solo_us + ahead_us) - record.progress.elapsed_us(now) - lost_us) / ahead_us
+
+
+def allowance(record: JobRecord, now: int, reserve_us: int = 0) -> tuple[float, int]:
+    """The pace that a job has to keep, and the slowdown, in thousandths, that it leaves room for up to the horizon.
+
+    A reserve is kept in hand. The pace is that of the promise: a job that has run just as slowly as it may has its SLO
+    left, one that has waited longer has less. But what a job had to spare when its company came together, it is to
+    spend evenly by its end, as is foreseen of it where it is placed, and not at once: then its pace is a slower one,
+    from that moment on. Where it has less room by the one than by the other, that one counts.
     """
     assert record.profile is not None
-    progress, ahead_us = record.progress, _ahead_us(record, record.profile)
-    elapsed_us = progress.elapsed_us(now)
-    return room(record.slo, progress.solo_us, progress.part_us, ahead_us, elapsed_us, reserve_us)
+    progress, ahead_us, elapsed_us = record.progress, _ahead_us(record, record.profile), record.progress.elapsed_us(now)
+    by_promise = room(record.slo, progress.solo_us, progress.part_us, ahead_us, elapsed_us, reserve_us)
+    if progress.company is None or progress.pace <= record.slo:
+        return record.slo, by_promise
+    _, wall_us, solo_us = progress.company
+    done_us, spent_us = progress.solo_us - solo_us, elapsed_us - wall_us
+    by_pace = room(progress.pace, done_us, progress.part_us, ahead_us, spent_us, reserve_us)
+    both = (record.slo, by_promise), (progress.pace, by_pace)
+    return min(both, key=lambda one: one[1] - late_below(one[0]))
 
 
 def room(slo: float, solo_us: int, part_us: int, ahead_us: int, elapsed_us: int, reserve_us: int) -> int:

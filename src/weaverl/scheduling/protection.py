@@ -23,8 +23,8 @@ from weaverl.scheduling.state import ClusterState, switches_of
 POOLS = tuple(PoolKind)
 
 
-def room_of(rotation: Rotation, cluster: ClusterState, member: Member) -> int | None:
-    """The slowdown, in thousandths, that a job's promise leaves room for; a wait for a neighbour is kept in hand."""
+def room_of(rotation: Rotation, cluster: ClusterState, member: Member) -> tuple[float, int] | None:
+    """A job's pace and the slowdown, in thousandths, that it leaves room for; a wait for a neighbour is in hand."""
     record = cluster.jobs[member.name]
     if record.profile is None:
         return None
@@ -63,8 +63,8 @@ def watch(rotation: Rotation, cluster: ClusterState, late: Member) -> SetTimer |
 
 def is_behind(rotation: Rotation, cluster: ClusterState, member: Member) -> bool:
     """Whether a job is late: its slots are kept free for it where that pays."""
-    left, record = room_of(rotation, cluster, member), cluster.jobs[member.name]
-    return left is not None and record.ending is None and is_late(record.slo, left)
+    found, record = room_of(rotation, cluster, member), cluster.jobs[member.name]
+    return found is not None and record.ending is None and is_late(*found)
 
 
 def _blocked_us(rotation: Rotation, cluster: ClusterState, member: Member) -> int:

@@ -17,14 +17,14 @@ from weaverl.domain.groups import Group, Move
 from weaverl.domain.jobs import JobSpec, JobState
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
-from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin, slowdowns_of, stay_of
+from weaverl.scheduling.expected_dollars import nodes_of_pin, slowdowns_of, stay_of
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.pinning import colocated_on, demands, grown, new_group
-from weaverl.scheduling.progress import measured_slowdown
+from weaverl.scheduling.progress import iterations_left, measured_slowdown
 from weaverl.scheduling.saving import MOST_UNSAVED
 from weaverl.scheduling.state import ClusterState, JobRecord
 

@@ -163,9 +163,10 @@ class Progress(msgspec.Struct):
     ``solo_us``: solo time of the ``iterations`` that are finished; ``part_us``: of the finished phases of the next one.
     ``wall_us``: time that counts for the slowdown up to ``since``; None while none passes (before the first rollout
     is asked for, in the queue, after the end). ``lap_us``: both times when an iteration was last over; ``company``: the
-    number of iterations and both times when that was so for the first time in the present company; ``foreseen``: how
-    slow it was to be there, where that was asked; ``error``: by how much such forecasts were too low before, over
-    ``error_iterations``. ``pairs``: of a job whose next rollout runs beside training.
+    number of iterations and both times when that was so for the first time in the present company; ``pace``: the
+    slowdown that the promise left room for then; ``foreseen``: how slow it was to be there, where that was asked;
+    ``error``: by how much such forecasts were too low before, over ``error_iterations``. ``pairs``: of a job whose next
+    rollout runs beside training.
     """
 
     iterations: int = 0
@@ -175,6 +176,7 @@ class Progress(msgspec.Struct):
     since: int | None = None
     lap_us: tuple[int, int] = (0, 0)
     company: tuple[int, int, int] | None = None
+    pace: float = 0.0
     foreseen: float | None = None
     error: float = 0.0
     error_iterations: int = 0

@@ -17,13 +17,13 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import CLOSED, NO_ROOM, Told
-from weaverl.scheduling.expected_dollars import UNKNOWN_ITERATIONS, iterations_left, usd_alone
+from weaverl.scheduling.expected_dollars import usd_alone
 from weaverl.scheduling.group_rows import SATURATED, closed_reason
 from weaverl.scheduling.group_table import CLOSED as ROW_CLOSED
 from weaverl.scheduling.group_table import FULL, GONE, GroupTable
 from weaverl.scheduling.index import ClusterIndex, index_of
 from weaverl.scheduling.policies.pinning import Demand, demands
-from weaverl.scheduling.progress import mean_us
+from weaverl.scheduling.progress import UNKNOWN_ITERATIONS, iterations_left, mean_us
 from weaverl.scheduling.round_model import allowed_us, planned_durations
 from weaverl.scheduling.stacked_rounds import Bools, Ints
 from weaverl.scheduling.state import ClusterState, switches_of

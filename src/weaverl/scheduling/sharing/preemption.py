@@ -24,9 +24,10 @@ from weaverl.domain.jobs import JobState
 from weaverl.domain.sharing import Preemption, Sharing
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling import lifecycle
-from weaverl.scheduling.expected_dollars import iterations_left, nodes_of_pin
+from weaverl.scheduling.expected_dollars import nodes_of_pin
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import asked_spec, change, choose, fold_group, without_job
+from weaverl.scheduling.progress import iterations_left
 from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.sharing.order import places
 from weaverl.scheduling.sharing.promises import could_pause
