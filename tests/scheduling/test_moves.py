@@ -245,6 +245,19 @@ def test_after_a_departure_the_jobs_that_are_left_are_proposed_to_share_nodes():
     assert {world.state(name) for name in ("a", world.stays)} == {JobState.FINISHED}
 
 
+def test_who_was_too_new_where_it_is_to_be_moved_is_looked_at_once_at_the_next_review():
+    minute = 60 * SECOND
+    patient = msgspec.structs.replace(AT_ONCE, least_stay_us=30 * minute, review_us=30 * minute)
+    world = apart(patient)
+    while world.scheduler.state.jobs["a"].iterations_done < 1:
+        world.deliver()
+    state = world.scheduler.state
+    state.jobs[world.stays].moves = patient.max_moves_per_job
+    for minutes, is_looked_at in ((29, False), (30, True), (59, True), (60, False)):
+        state.jobs["a"].started_at = state.now - minutes * minute
+        assert (propose(state, ()) is not None) is is_looked_at, minutes
+
+
 def test_nothing_is_proposed_where_it_does_not_pay_or_may_not_be():
     for parameters in (
         Parameters(policy="weave-paper", least_stay_us=0, least_saving_usd=0.0),

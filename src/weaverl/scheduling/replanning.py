@@ -52,7 +52,7 @@ def propose(
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
-    None: all.
+    None: all. Where there is none, at a review, those are looked at who were too new where they are at the last one.
     """
     if not state.parameters.moves_jobs:
         return None
@@ -62,12 +62,15 @@ def propose(
         if rescue is not None and rescue[0].pin is state.jobs[rescue[0].spec.name].pin:
             moves.append(move_of(trial, *rescue))
             trial = placed(trial, *rescue[:2])
-    looked_at = set(state.groups if near is None else near)
+    is_review, looked_at = near is not None and not near, set(state.groups if near is None else near)
     for name in _by_share(state):
         if len(moves) == most_moves:
             break
         record = trial.jobs[name]
-        best = None if record.pin is not state.jobs[name].pin else _paying(trial, record, looked_at)
+        if record.pin is not state.jobs[name].pin:
+            continue
+        is_looked_at = record.group in looked_at or (is_review and _is_free_since_review(state, record))
+        best = _paying(trial, record, None if is_looked_at else looked_at)
         if best is not None:
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
@@ -191,18 +194,23 @@ def _is_settled(state: ClusterState, group: Group) -> bool:
     return not group.quantum_us and all(one.profile is not None and not one.ending for one in state.members(group))
 
 
-def _paying(state: ClusterState, record: JobRecord, near: Collection[str]) -> Option | None:
-    """The place that saves the most among those that keep all promises and pay.
+def _paying(state: ClusterState, record: JobRecord, near: Collection[str] | None) -> Option | None:
+    """The place that saves the most, in groups ``near`` or anywhere, among those that keep all promises and pay.
 
-    A job whose group has changed may go anywhere, any other only to such a group. Nobody goes who could not afford one
-    more cold start after this one.
+    Nobody goes who could not afford one more cold start after this one.
     """
     stay = stay_of(state, record)
     if (stay.allowed - 1.0) * stay.left_us < 2 * record.start_us:
         return None
     parameters, cost = state.parameters, cost_of(state, record)
     least = max(parameters.saving_over_cost * cost, parameters.least_saving_usd + cost)
-    return _best(state, record, None if record.group in near else near, least)
+    return _best(state, record, near, least)
+
+
+def _is_free_since_review(state: ClusterState, record: JobRecord) -> bool:
+    """Whether a job was too new where it is to be moved when all was looked at last."""
+    assert record.started_at is not None
+    return 0 <= state.now - record.started_at - state.parameters.least_stay_us < state.parameters.review_us
 
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
