@@ -18,8 +18,8 @@ from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.backfilling import MOST_PASSED_US, PATIENCE_US, expected_wait_us
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.moves import destination, purpose
-from weaverl.scheduling.replanning import candidate_of, remaining_spec, without_record
 from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.trial_moves import candidate_of, remaining_spec, without_record
 
 FLEET = msgspec.structs.replace(AT_ONCE, objective="throughput")
 

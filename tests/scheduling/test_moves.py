@@ -25,9 +25,10 @@ from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.expected_dollars import stay_of
-from weaverl.scheduling.replanning import MOST_RESCUES, candidate_of, propose, remaining_spec, without_record
+from weaverl.scheduling.replanning import MOST_RESCUES, propose
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, Parameters, Progress
+from weaverl.scheduling.trial_moves import candidate_of, remaining_spec, without_record
 
 Proposer = Callable[[ClusterState], PlanProposed | None]
 AT_ONCE = Parameters(policy="weave", least_stay_us=0, least_saving_usd=0.0)
@@ -407,7 +408,11 @@ def play_with_plans(world: World, given_steps: list[tuple[str, int]], propose: P
             record, other = records[number % len(records)], records[number // 7 % len(records)]
             group = "" if number % 5 == 0 else other.group
             move = Move(job=record.spec.name, attempt=record.attempt, group=group, pin=other.pin)
-            taken += isinstance(plan(world, move)[0], PlanMove)
+            moves = [move]
+            if number % 3 == 0 and other is not record:
+                back = Move(job=other.spec.name, attempt=other.attempt, group=record.group, pin=record.pin)
+                moves.append(msgspec.structs.replace(back, after=record.spec.name))
+            taken += isinstance(plan(world, *moves)[0], PlanMove)
         elif action == "propose" and (proposed := propose(world.scheduler.state)) is not None:
             taken += isinstance(world.send(proposed)[0], PlanMove)
         elif action == "go on":

@@ -18,6 +18,7 @@ from weaverl.scheduling.placement import asked_spec, choose
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.sharing.order import in_turn
 from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
 MOST_LOOKED_AT = 2
 """Of the jobs that wait, the first."""
@@ -57,7 +58,7 @@ def _room_for(state: ClusterState, waiting: JobRecord) -> tuple[Move, ...]:
         record, way = option
         worth += way.saving_usd
         moves.append(replanning.move_of(trial, record, way, makes_room_for=waiting.spec.name))
-        trial = replanning.placed(trial, record, way)
+        trial = placed(trial, record, way)
         if choose(trial, spec).chosen is not None:
             return tuple(moves)
     return ()
@@ -66,7 +67,7 @@ def _room_for(state: ClusterState, waiting: JobRecord) -> tuple[Move, ...]:
 _MOST_WAIT_US = 1000 * HOUR_US
 
 
-def _ways_out(trial: ClusterState, state: ClusterState, worth: float) -> Iterator[tuple[JobRecord, replanning.Option]]:
+def _ways_out(trial: ClusterState, state: ClusterState, worth: float) -> Iterator[tuple[JobRecord, Option]]:
     """For each job that could leave a node empty, the group that it had best join, on nodes that are taken anyway."""
     for name, record in trial.jobs.items():
         if record.pin is None or record.pin is not state.jobs[name].pin:
@@ -86,14 +87,14 @@ def _frees_a_node(state: ClusterState, record: JobRecord) -> bool:
     return not kept.issuperset(group.nodes)
 
 
-def _into_company(state: ClusterState, record: JobRecord, worth: float) -> replanning.Option | None:
-    without, spec, told = replanning.without_record(state, record), replanning.remaining_spec(record), Told()
+def _into_company(state: ClusterState, record: JobRecord, worth: float) -> Option | None:
+    without, spec, told = without_record(state, record), remaining_spec(record), Told()
     options = [
         one
         for one in weave.into_groups(without, spec, without.groups.values(), record.start_us)
         if one.candidate.added_usd_per_hour == 0.0
     ]
-    freed, cost = replanning.usd_freed(state, without, record), replanning.cost_of(state, record)
+    freed, cost = usd_freed(state, without, record), cost_of(state, record)
     below = freed + worth - (1.0 + state.parameters.saving_over_cost) * cost
     found = weave.cheapest(without, weave.screened(without, options, told, below), told, below_usd=below)
-    return None if found is None else replanning.Option(found.candidate, freed - found.usd - cost, cost)
+    return None if found is None else Option(found.candidate, freed - found.usd - cost, cost)

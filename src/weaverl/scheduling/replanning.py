@@ -6,27 +6,22 @@ for a placement that has changed since is refused. Places are weighed as those o
 the remaining work are ``saving_over_cost`` times those of its cold start, and some dollars at all.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from math import inf
-from typing import NamedTuple
-
-import msgspec
 
 from weaverl.domain.events import PlanProposed
 from weaverl.domain.groups import Group, Move
-from weaverl.domain.jobs import JobSpec, JobState
-from weaverl.domain.units import HOUR_US
-from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
-from weaverl.scheduling.expected_dollars import nodes_of_pin, slowdowns_of, stay_of
-from weaverl.scheduling.group_rows import closed_reason
-from weaverl.scheduling.index import index_of, trial_of
+from weaverl.domain.jobs import JobState
+from weaverl.scheduling import double_moves
+from weaverl.scheduling.admission import Told
+from weaverl.scheduling.expected_dollars import slowdowns_of, stay_of
+from weaverl.scheduling.guessed_saving import Leaver
 from weaverl.scheduling.objectives import expected_usd
-from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
 from weaverl.scheduling.policies import weave
-from weaverl.scheduling.policies.pinning import colocated_on, demands, grown, new_group
-from weaverl.scheduling.progress import iterations_left, measured_slowdown
+from weaverl.scheduling.progress import measured_slowdown
 from weaverl.scheduling.saving import MOST_UNSAVED
 from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.scheduling.trial_moves import Option, both_of, cost_of, placed, remaining_spec, usd_freed, without_record
 
 MOST_MOVES = 4
 """In one plan: a plan is made from expectations, and the next departure asks for another."""
@@ -36,14 +31,6 @@ _KEPT_IN_PLACE = 0.5
 
 MOST_RESCUES = 2
 """Moves of a job for the sake of a promise, on top of those that save something; the last is kept for its own."""
-
-
-class Option(NamedTuple):
-    """A place to move to, and what is saved by it over the remaining work, the move's cost taken off."""
-
-    candidate: Candidate
-    saving_usd: float
-    cost_usd: float
 
 
 def propose(
@@ -75,7 +62,54 @@ def propose(
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
+    if not moves and most_moves > 1 and not state.parameters.for_throughput and not near:
+        groups = state.groups.values()
+        moves += _two(state, [one.name for one in groups if not is_review or _is_new(state, one)])
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
+
+
+def _two(state: ClusterState, near: Collection[str]) -> list[Move]:
+    """Two moves that pay only together, or none."""
+    leavers = {name: found for name, group in state.groups.items() if (found := _leavers(state, group))}
+    best = double_moves.best_two(state, leavers, near)
+    return [] if best is None else _in_order(state, best)
+
+
+def _leavers(state: ClusterState, group: Group) -> list[Leaver]:
+    """The members that may move, of a group whose members are known and stay."""
+    if not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
+        return []
+    if any(move.group == group.name for move in state.moves.values()):
+        return []
+    records = [state.jobs[name] for name in group.members]
+    return [
+        Leaver(record, remaining_spec(record), cost_of(state, record))
+        for record in records
+        if not refusal(state, record.spec.name, record.attempt) and _affords_another(state, record)
+    ]
+
+
+def _in_order(state: ClusterState, two: double_moves.Two) -> list[Move]:
+    """The one whose place is there already first; none a step ahead second, since it would run dry while it waits."""
+    for first, second in ((0, 1), (1, 0)):
+        moves = [
+            Move(
+                job=leaver.name,
+                attempt=leaver.record.attempt,
+                group=candidate.group.name if candidate.group.name in state.groups else "",
+                pin=candidate.pin,
+                saving_usd=two.saving_usd / 2,
+                after=after,
+            )
+            for leaver, candidate, after in (
+                (two.jobs[first], two.candidates[first], ""),
+                (two.jobs[second], two.candidates[second], two.jobs[first].name),
+            )
+            if candidate.pin is not None
+        ]
+        if not two.jobs[second].spec.staleness and not isinstance(both_of(state, *moves), str):
+            return moves
+    return []
 
 
 def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = False) -> str:
@@ -99,87 +133,6 @@ def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = Fals
     return ""
 
 
-def option_of(state: ClusterState, without: ClusterState, record: JobRecord, move: Move) -> Option | str:
-    """What a planned move is worth by now; or why it cannot be made any more."""
-    spec = remaining_spec(record)
-    candidate = candidate_of(without, spec, move)
-    if isinstance(candidate, str):
-        return candidate
-    option = _weave_option(without, spec, candidate, record.start_us)
-    judgement, added = weave.judged(without, option, planned=True)
-    cost = cost_of(state, record)
-    return judgement.refused or Option(candidate, usd_freed(state, without, record) - added - cost, cost)
-
-
-def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
-    """The planned placement of a job that has left its old one; nothing is chosen if it is not to be had any more."""
-    spec = remaining_spec(record)
-    candidate = candidate_of(state, spec, move)
-    if isinstance(candidate, str):
-        return Decision(chosen=None, verdicts=())
-    judgement, _ = weave.judged(state, _weave_option(state, spec, candidate, record.start_us), planned=True)
-    if judgement.refused:
-        return Decision(chosen=None, verdicts=(verdict_on(candidate, judgement),))
-    return decided(candidate, judgement, Told())
-
-
-def after(state: ClusterState, moves: Iterable[Move]) -> ClusterState:
-    """The state after planned moves, each job at the end of an iteration; those that would be dropped are not made."""
-    for move in moves:
-        record = state.jobs[move.job]
-        option = option_of(state, without_record(state, record), record, move)
-        if not isinstance(option, str) and (option.saving_usd > 0.0 or move.rescues):
-            state = placed(state, record, option)
-    return state
-
-
-def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate | str:
-    """The planned placement in a state without the job; or why it is not to be had any more."""
-    group = without.groups.get(move.group)
-    if group is None and move.group:
-        return f"group {move.group} is gone"
-    group = group or new_group(without)
-    if closed := closed_reason(without, group):
-        return closed
-    index = index_of(without)
-    if move.pin.rollout == move.pin.training:
-        return _colocated_again(without, spec, group, move)
-    for demand in demands(spec):
-        for node in move.pin.nodes(demand.pool):
-            if index.group_on(node) not in (None, group.name) or not without.nodes[node].usable:
-                return f"node {node} is not to be had any more"
-            if index.free_bytes[node] < demand.host_bytes:
-                return short_of(demand.host_bytes, node, index.free_bytes[node])
-    return grown(without, spec, group, move.pin, "move")
-
-
-def _colocated_again(without: ClusterState, spec: JobSpec, group: Group, move: Move) -> Candidate | str:
-    """The planned placement with all phases on the same slots."""
-    index, needs_bytes = index_of(without), sum(demand.host_bytes for demand in demands(spec))
-    pool = without.nodes[move.pin.rollout[0].node].node.pool
-    for node in dict.fromkeys(slot.node for slot in move.pin.rollout):
-        if index.group_on(node) is not None or not without.nodes[node].usable:
-            return f"node {node} is not to be had any more"
-        if index.free_bytes[node] < needs_bytes:
-            return short_of(needs_bytes, node, index.free_bytes[node])
-    candidate = colocated_on(without, spec, pool, move.pin.rollout)
-    again = msgspec.structs.replace(candidate.group, name=group.name, by_slack=group.by_slack)
-    return msgspec.structs.replace(candidate, group=again)
-
-
-def without_record(state: ClusterState, record: JobRecord) -> ClusterState:
-    """A state to try things on, in which the job has left its place."""
-    trial = trial_of(state)
-    change(trial, record.spec.name, pin=None, group=None)
-    fold_group(trial, without_job(state, record).group)
-    return trial
-
-
-def remaining_spec(record: JobRecord) -> JobSpec:
-    """The job as an arrival that has only its remaining iterations to run."""
-    return msgspec.structs.replace(planning_spec(record), iterations=iterations_left(record))
-
-
 def _by_share(state: ClusterState) -> list[str]:
     """The jobs that can be moved, those first that have their nodes for themselves the most."""
     found = []
@@ -199,8 +152,7 @@ def _paying(state: ClusterState, record: JobRecord, near: Collection[str] | None
 
     Nobody goes who could not afford one more cold start after this one.
     """
-    stay = stay_of(state, record)
-    if (stay.allowed - 1.0) * stay.left_us < 2 * record.start_us:
+    if not _affords_another(state, record):
         return None
     parameters, cost = state.parameters, cost_of(state, record)
     least = max(parameters.saving_over_cost * cost, parameters.least_saving_usd + cost)
@@ -209,8 +161,26 @@ def _paying(state: ClusterState, record: JobRecord, near: Collection[str] | None
 
 def _is_free_since_review(state: ClusterState, record: JobRecord) -> bool:
     """Whether a job was too new where it is to be moved when all was looked at last."""
-    assert record.started_at is not None
+    if record.started_at is None:
+        return False
     return 0 <= state.now - record.started_at - state.parameters.least_stay_us < state.parameters.review_us
+
+
+def _is_new(state: ClusterState, group: Group) -> bool:
+    """Whether who is in a group, or who of them may move, has changed since promises were looked at last."""
+    records = state.members(group)
+    return any(_has_new_company(state, record) or _is_free_since_review(state, record) for record in records)
+
+
+def _has_new_company(state: ClusterState, record: JobRecord) -> bool:
+    company = record.progress.company
+    return company is None or record.progress.elapsed_us(state.now) - company[1] < state.parameters.review_us
+
+
+def _affords_another(state: ClusterState, record: JobRecord) -> bool:
+    """Whether its promise has room for one more cold start after the next."""
+    stay = stay_of(state, record)
+    return (stay.allowed - 1.0) * stay.left_us >= 2 * record.start_us
 
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
@@ -287,25 +257,6 @@ def _most_freed_usd(state: ClusterState, record: JobRecord) -> float:
     return company.usd - expected_usd(state, others, {stay.member.job: 1.0 for stay in others})
 
 
-def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, start_us: int) -> weave.Option:
-    group = without.groups.get(candidate.group.name)
-    company = weave.NOBODY if group is None else weave.company_of(without, group)
-    return weave.option_of(without, spec, candidate, company, start_us)
-
-
-def usd_freed(state: ClusterState, without: ClusterState, record: JobRecord) -> float:
-    """What the job's group costs less from now on without it."""
-    assert record.group is not None
-    before, after = weave.company_of(state, state.groups[record.group]), without.groups.get(record.group)
-    return before.usd - (0.0 if after is None else weave.company_of(without, after).usd)
-
-
-def cost_of(state: ClusterState, record: JobRecord) -> float:
-    """Of a move: nodes like those that the job has, while it starts."""
-    assert record.pin is not None
-    return state.usd_per_hour(nodes_of_pin(record.pin)) * record.start_us / HOUR_US
-
-
 def move_of(
     state: ClusterState, record: JobRecord, option: Option, rescues: str = "", makes_room_for: str = ""
 ) -> Move:
@@ -321,13 +272,3 @@ def move_of(
         rescues=rescues,
         makes_room_for=makes_room_for,
     )
-
-
-def placed(state: ClusterState, record: JobRecord, option: Option) -> ClusterState:
-    """The state after the move, and after the job's start there."""
-    without, group = without_record(state, record), option.candidate.group
-    progress = msgspec.structs.replace(record.progress, wall_us=record.progress.wall_us + record.start_us)
-    change(without, record.spec.name, pin=option.candidate.pin, group=group.name, progress=progress)
-    without.groups_made += group.name not in without.groups
-    fold_group(without, group)
-    return without

@@ -17,8 +17,9 @@ from weaverl.scheduling.expected_dollars import nodes_of_pin, stay_of, usd_until
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import change, fold_group
 from weaverl.scheduling.policies import weave
-from weaverl.scheduling.replanning import option_of, refusal, remaining_spec, without_record
+from weaverl.scheduling.replanning import refusal
 from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.scheduling.trial_moves import option_of, remaining_spec, without_record
 
 
 class PlacedAnew(NamedTuple):

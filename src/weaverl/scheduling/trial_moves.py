@@ -1,0 +1,200 @@
+"""What comes of planned moves, tried on copies of the state: the place by then, the dollars, the promises."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from weaverl.domain.groups import Group, Move
+from weaverl.domain.jobs import JobSpec
+from weaverl.domain.units import HOUR_US
+from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
+from weaverl.scheduling.expected_dollars import nodes_of_pin, slowdowns_of
+from weaverl.scheduling.group_rows import closed_reason
+from weaverl.scheduling.index import index_of, trial_of
+from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
+from weaverl.scheduling.policies import weave
+from weaverl.scheduling.policies.pinning import colocated_on, demands, grown, new_group
+from weaverl.scheduling.progress import iterations_left
+from weaverl.scheduling.state import ClusterState, JobRecord
+
+
+class Option(NamedTuple):
+    """A place to move to, and what is saved by it over the remaining work, the move's cost taken off."""
+
+    candidate: Candidate
+    saving_usd: float
+    cost_usd: float
+
+
+def option_of(state: ClusterState, without: ClusterState, record: JobRecord, move: Move) -> Option | str:
+    """What a planned move is worth by now; or why it cannot be made any more."""
+    spec = remaining_spec(record)
+    candidate = candidate_of(without, spec, move)
+    if isinstance(candidate, str):
+        return candidate
+    option = _weave_option(without, spec, candidate, record.start_us)
+    judgement, added = weave.judged(without, option, planned=True)
+    cost = cost_of(state, record)
+    return judgement.refused or Option(candidate, usd_freed(state, without, record) - added - cost, cost)
+
+
+def decide_on(state: ClusterState, record: JobRecord, move: Move, *, is_awaited: bool = False) -> Decision:
+    """The planned placement of a job that has left its old one; nothing is chosen if it is not to be had any more.
+
+    ``is_awaited``: a second move is about to mend what is wrong with the promises there.
+    """
+    spec = remaining_spec(record)
+    candidate = candidate_of(state, spec, move)
+    if isinstance(candidate, str):
+        return Decision(chosen=None, verdicts=())
+    judgement, _ = weave.judged(state, _weave_option(state, spec, candidate, record.start_us), planned=True)
+    if is_awaited:
+        judgement = msgspec.structs.replace(judgement, refused="")
+    if judgement.refused:
+        return Decision(chosen=None, verdicts=(verdict_on(candidate, judgement),))
+    return decided(candidate, judgement, Told())
+
+
+def both_of(state: ClusterState, first: Move, second: Move) -> ClusterState | str:
+    """The state after two moves, the first made while the second waits; or why they cannot be made any more.
+
+    A promise may be broken for the moment between them, and must be kept thereafter.
+    """
+    trial = state
+    for move in (first, second):
+        record = trial.jobs[move.job]
+        without = without_record(trial, record)
+        candidate = candidate_of(without, remaining_spec(record), with_group(without, move))
+        if isinstance(candidate, str):
+            return candidate
+        trial = placed(trial, record, Option(candidate, 0.0, 0.0))
+    for name in {str(trial.jobs[move.job].group) for move in (first, second)}:
+        company = weave.company_of(trial, trial.groups[name])
+        if refused := weave.broken(company.stays, slowdowns_of(company.stays)):
+            return refused
+    return trial
+
+
+def saved_by(state: ClusterState, end: ClusterState, jobs: Sequence[str]) -> float:
+    """Dollars saved by the moves of jobs, cold starts taken off."""
+    return usd_saved(state, end, jobs) - sum(cost_of(state, state.jobs[job]) for job in jobs)
+
+
+def follower_of(moves: Mapping[str, Move], job: str) -> Move | None:
+    """The move that waits for that of a job, if one does."""
+    return next((move for move in moves.values() if move.after == job), None)
+
+
+def with_group(state: ClusterState, move: Move) -> Move:
+    """A second move to a group that the first was to open: by now it has a name."""
+    if not move.after or move.group:
+        return move
+    owners = {index_of(state).group_on(node) for node in nodes_of_pin(move.pin)} - {None}
+    opened = state.jobs[move.after].group if move.after in state.jobs else None
+    return msgspec.structs.replace(move, group=str(opened)) if opened in owners else move
+
+
+def after(state: ClusterState, moves: Iterable[Move]) -> ClusterState:
+    """The state after planned moves, each job at the end of an iteration; those that would be dropped are not made."""
+    planned = {move.job: move for move in moves}
+    while planned:
+        move = planned.pop(next(iter(planned)))
+        follower = follower_of(planned, move.job)
+        if follower is not None:
+            both = both_of(state, move, follower)
+            if not isinstance(both, str) and saved_by(state, both, (move.job, follower.job)) > 0.0:
+                state = both
+            del planned[follower.job]
+            continue
+        record = state.jobs[move.job]
+        move = with_group(state, move)
+        option = option_of(state, without_record(state, record), record, move)
+        if not isinstance(option, str) and (option.saving_usd > 0.0 or move.rescues):
+            state = placed(state, record, option)
+    return state
+
+
+def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate | str:
+    """The planned placement in a state without the job; or why it is not to be had any more."""
+    group = without.groups.get(move.group)
+    if group is None and move.group:
+        return f"group {move.group} is gone"
+    group = group or new_group(without)
+    if closed := closed_reason(without, group):
+        return closed
+    index = index_of(without)
+    if move.pin.rollout == move.pin.training:
+        return _colocated_again(without, spec, group, move)
+    for demand in demands(spec):
+        for node in move.pin.nodes(demand.pool):
+            if index.group_on(node) not in (None, group.name) or not without.nodes[node].usable:
+                return f"node {node} is not to be had any more"
+            if index.free_bytes[node] < demand.host_bytes:
+                return short_of(demand.host_bytes, node, index.free_bytes[node])
+    return grown(without, spec, group, move.pin, "move")
+
+
+def _colocated_again(without: ClusterState, spec: JobSpec, group: Group, move: Move) -> Candidate | str:
+    """The planned placement with all phases on the same slots."""
+    index, needs_bytes = index_of(without), sum(demand.host_bytes for demand in demands(spec))
+    pool = without.nodes[move.pin.rollout[0].node].node.pool
+    for node in dict.fromkeys(slot.node for slot in move.pin.rollout):
+        if index.group_on(node) is not None or not without.nodes[node].usable:
+            return f"node {node} is not to be had any more"
+        if index.free_bytes[node] < needs_bytes:
+            return short_of(needs_bytes, node, index.free_bytes[node])
+    candidate = colocated_on(without, spec, pool, move.pin.rollout)
+    again = msgspec.structs.replace(candidate.group, name=group.name, by_slack=group.by_slack)
+    return msgspec.structs.replace(candidate, group=again)
+
+
+def placed(state: ClusterState, record: JobRecord, option: Option) -> ClusterState:
+    """The state after the move, and after the job's start there."""
+    without, group = without_record(state, record), option.candidate.group
+    progress = msgspec.structs.replace(record.progress, wall_us=record.progress.wall_us + record.start_us)
+    change(without, record.spec.name, pin=option.candidate.pin, group=group.name, progress=progress)
+    without.groups_made += group.name not in without.groups
+    fold_group(without, group)
+    return without
+
+
+def without_record(state: ClusterState, record: JobRecord) -> ClusterState:
+    """A state to try things on, in which the job has left its place."""
+    trial = trial_of(state)
+    change(trial, record.spec.name, pin=None, group=None)
+    fold_group(trial, without_job(state, record).group)
+    return trial
+
+
+def remaining_spec(record: JobRecord) -> JobSpec:
+    """The job as an arrival that has only its remaining iterations to run."""
+    return msgspec.structs.replace(planning_spec(record), iterations=iterations_left(record))
+
+
+def _weave_option(without: ClusterState, spec: JobSpec, candidate: Candidate, start_us: int) -> weave.Option:
+    group = without.groups.get(candidate.group.name)
+    company = weave.NOBODY if group is None else weave.company_of(without, group)
+    return weave.option_of(without, spec, candidate, company, start_us)
+
+
+def usd_freed(state: ClusterState, without: ClusterState, record: JobRecord) -> float:
+    """What the job's group costs less from now on without it."""
+    assert record.group is not None
+    before, after = weave.company_of(state, state.groups[record.group]), without.groups.get(record.group)
+    return before.usd - (0.0 if after is None else weave.company_of(without, after).usd)
+
+
+def cost_of(state: ClusterState, record: JobRecord) -> float:
+    """Of a move: nodes like those that the job has, while it starts."""
+    assert record.pin is not None
+    return state.usd_per_hour(nodes_of_pin(record.pin)) * record.start_us / HOUR_US
+
+
+def usd_saved(state: ClusterState, end: ClusterState, jobs: Sequence[str]) -> float:
+    """By how much the groups that the jobs were in and are in by the end cost less."""
+    touched = {str(of.jobs[job].group) for of in (state, end) for job in jobs}
+    before, after = (
+        sum(weave.company_of(of, of.groups[name]).usd for name in touched if name in of.groups) for of in (state, end)
+    )
+    return before - after
