@@ -25,7 +25,8 @@ from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.expected_dollars import stay_of
-from weaverl.scheduling.replanning import MOST_RESCUES, propose
+from weaverl.scheduling.movable import MOST_RESCUES, refusal
+from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, Parameters, Progress
 from weaverl.scheduling.trial_moves import candidate_of, remaining_spec, without_record
@@ -326,7 +327,7 @@ def test_a_promise_in_danger_is_saved_by_a_move_whatever_it_costs(parameters: Pa
     world = two_in_one_group(parameters)
     assert propose(world.scheduler.state, ()) is None
     leave_room(world, "a", 1.1)
-    world.scheduler.state.jobs["b"].moves = 3
+    world.scheduler.state.jobs["b"].moves = parameters.max_moves_per_job
     proposed = propose(world.scheduler.state, ())
     assert proposed is not None
     (move,) = proposed.moves
@@ -335,8 +336,47 @@ def test_a_promise_in_danger_is_saved_by_a_move_whatever_it_costs(parameters: Pa
     assert move.saving_usd < 0.0
     world.send(proposed)
     world.run()
-    assert world.scheduler.state.jobs[move.job].moves == 1 + 3 * (move.job == "b")
+    assert world.scheduler.state.jobs[move.job].moves == 1 + parameters.max_moves_per_job * (move.job == "b")
     assert {record.state for record in world.scheduler.state.jobs.values()} == {JobState.FINISHED}
+
+
+@pytest.mark.parametrize("moved", ["a", "b"])
+def test_a_rescue_parts_a_job_from_company_that_is_worse_than_it_was_foreseen_to_be(moved: str):
+    world = two_in_one_group(AT_ONCE)
+    state = world.scheduler.state
+    leave_room(world, "a", 1.5)
+    record = state.jobs["a"]
+    assert propose(state, ()) is None
+    record.progress.company, record.progress.lap_us = (0, 0, 0), (20 * SECOND, SECOND)
+    for name in {"a", "b"} - {moved}:
+        state.jobs[name].moves = AT_ONCE.max_moves_per_job + MOST_RESCUES
+    proposed = propose(state, ())
+    assert proposed is not None
+    (move,) = proposed.moves
+    assert (move.job, move.rescues) == (moved, "a")
+    stays = next(one for one in state.jobs.values() if one.spec.name != moved)
+    assert stays.pin is not None
+    assert {*move.pin.rollout, *move.pin.training}.isdisjoint(stays.pin.rollout + stays.pin.training)
+
+
+def test_a_long_job_may_move_once_more():
+    world = apart()
+    record = world.scheduler.state.jobs["a"]
+    while record.started_at is None:
+        world.deliver()
+    state = world.scheduler.state
+    assert not refusal(state, "a", 1)
+    record.moves = AT_ONCE.max_moves_per_job
+    assert refusal(state, "a", 1) == "a was moved 6 times already"
+    record.progress.wall_us += AT_ONCE.another_move_us
+    assert not refusal(state, "a", 1)
+    record.moves += 1
+    assert refusal(state, "a", 1) and not refusal(state, "a", 1, rescues=True)
+    record.moves += MOST_RESCUES
+    assert refusal(state, "a", 1, rescues=True) == "a was moved 9 times already"
+    state.parameters = msgspec.structs.replace(AT_ONCE, max_moves_per_job=0)
+    record.moves = 0
+    assert refusal(state, "a", 1, rescues=True)
 
 
 def test_nobody_gives_its_last_move_for_the_promise_of_another():
@@ -351,6 +391,16 @@ def test_nobody_gives_its_last_move_for_the_promise_of_another():
     assert propose(world.scheduler.state, ()) is None
     leave_room(world, "a", 1.5)
     leave_room(world, "b", 1.1)
+    proposed = propose(world.scheduler.state, ())
+    assert proposed is not None and [(move.job, move.rescues) for move in proposed.moves] == [("b", "b")]
+
+
+def test_a_promise_that_nobody_can_move_for_does_not_keep_another_from_being_saved():
+    world = two_in_one_group(AT_ONCE)
+    for name in "ab":
+        leave_room(world, name, 1.1)
+    world.scheduler.state.jobs["a"].moves = AT_ONCE.max_moves_per_job + MOST_RESCUES
+    world.scheduler.state.jobs["b"].moves = AT_ONCE.max_moves_per_job + MOST_RESCUES - 1
     proposed = propose(world.scheduler.state, ())
     assert proposed is not None and [(move.job, move.rescues) for move in proposed.moves] == [("b", "b")]
 

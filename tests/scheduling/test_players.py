@@ -1,14 +1,17 @@
 """Who is late in a play, and who goes first, are what the rotation would say of the same progress."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weaverl.domain.cluster import Slot
 from weaverl.domain.groups import Pin
 from weaverl.scheduling import by_slack
-from weaverl.scheduling.players import Player
+from weaverl.scheduling.play import Play
+from weaverl.scheduling.players import Pair, Player
 from weaverl.scheduling.progress import is_late, room
 from weaverl.scheduling.round_model import Durations, Member
+from weaverl.scheduling.tails import PUBLISHED_TAIL
 
 TIMES = st.integers(1, 10**9)
 
@@ -51,3 +54,16 @@ def test_a_tail_keeps_the_first_of_its_slots_but_never_all_of_them():
         one = player(2.0, 100, 100)
         one.keep_in_tail(share)
         assert one.tail_keeps == keeps
+
+
+def test_a_rollout_that_ends_in_the_moment_in_which_it_gets_a_new_pace_ends_once(monkeypatch: pytest.MonkeyPatch):
+    pin = Pin((Slot("r0", 0),), (Slot("t0", 0),))
+    pair = Pair(Member("a", pin, Durations(100, 300, staleness=1)), 2.0, (100, 300), (1, 2), 1.0)
+    pair.mix((), 1)
+    play = Play([pair], PUBLISHED_TAIL)
+    play._at(200, play._step, pair.rolls)
+    ended = list[int]()
+    end = play._rollout_ended
+    monkeypatch.setattr(play, "_rollout_ended", lambda one: (ended.append(play._now), end(one)))
+    play.run(20)
+    assert 200 in ended and len(ended) == len(set(ended))

@@ -14,6 +14,7 @@ from weaverl.scheduling import replanning
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.backfilling import expected_wait_us
 from weaverl.scheduling.expected_dollars import usd_alone
+from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.placement import asked_spec, choose
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.sharing.order import in_turn
@@ -72,7 +73,7 @@ def _ways_out(trial: ClusterState, state: ClusterState, worth: float) -> Iterato
     for name, record in trial.jobs.items():
         if record.pin is None or record.pin is not state.jobs[name].pin:
             continue
-        if replanning.refusal(trial, name, record.attempt) or not _frees_a_node(trial, record):
+        if refusal(trial, name, record.attempt) or not _frees_a_node(trial, record):
             continue
         option = _into_company(trial, record, worth)
         if option is not None:

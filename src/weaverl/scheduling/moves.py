@@ -33,8 +33,8 @@ from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanPropos
 from weaverl.domain.groups import Move
 from weaverl.domain.jobs import JobState
 from weaverl.scheduling import lifecycle, placement, saving
+from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.progress import fill_us
-from weaverl.scheduling.replanning import refusal
 from weaverl.scheduling.rotation_state import ROLLOUT
 from weaverl.scheduling.sharing import preemption
 from weaverl.scheduling.state import ClusterState, JobRecord

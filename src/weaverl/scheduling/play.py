@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from operator import methodcaller
 
 from weaverl.scheduling.by_slack import MOST_PASSED
-from weaverl.scheduling.players import WARM_UP, Half, Pair, Player, draw_lines
+from weaverl.scheduling.players import NEVER, WARM_UP, Half, Pair, Player, draw_lines
 from weaverl.scheduling.tails import TailRule
 
 
@@ -96,6 +96,7 @@ class Play:
             self._firm &= ~player.holds
 
     def _rollout_ended(self, player: Player) -> None:
+        player.due = NEVER  # another step may stand in the queue for this very moment
         self._kept &= ~player.keeps
         self._later &= ~player.later
         player.keeps = player.later = 0

@@ -6,20 +6,19 @@ for a placement that has changed since is refused. Places are weighed as those o
 the remaining work are ``saving_over_cost`` times those of its cold start, and some dollars at all.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from math import inf
 
 from weaverl.domain.events import PlanProposed
 from weaverl.domain.groups import Group, Move
-from weaverl.domain.jobs import JobState
 from weaverl.scheduling import double_moves
 from weaverl.scheduling.admission import Told
-from weaverl.scheduling.expected_dollars import slowdowns_of, stay_of
+from weaverl.scheduling.expected_dollars import Stay, slowdowns_of, stay_of
 from weaverl.scheduling.guessed_saving import Leaver
+from weaverl.scheduling.movable import has_one_move, refusal
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
-from weaverl.scheduling.saving import MOST_UNSAVED
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, both_of, cost_of, placed, remaining_spec, usd_freed, without_record
 
@@ -28,9 +27,6 @@ MOST_MOVES = 4
 
 _KEPT_IN_PLACE = 0.5
 """Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""
-
-MOST_RESCUES = 2
-"""Moves of a job for the sake of a promise, on top of those that save something; the last is kept for its own."""
 
 
 def propose(
@@ -112,27 +108,6 @@ def _in_order(state: ClusterState, two: double_moves.Two) -> list[Move]:
     return []
 
 
-def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = False) -> str:
-    """Why a job cannot be moved now, or an empty string."""
-    record, parameters = state.jobs.get(job), state.parameters
-    if record is None or record.attempt != attempt or record.state is not JobState.RUNNING:
-        return f"attempt {attempt} of {job} does not run"
-    if record.spec.checkpoint_directory is None:
-        return f"{job} keeps no checkpoints, so that it cannot be moved"
-    if record.profile is None or record.started_at is None:
-        return f"{job} has no profile yet"
-    if job in state.moves:
-        return f"{job} is to move already"
-    most = parameters.max_moves_per_job
-    if record.moves >= most + (MOST_RESCUES if rescues and most else 0):
-        return f"{job} was moved {record.moves} times already"
-    if record.unsaved >= MOST_UNSAVED:
-        return f"{job} was to leave {record.unsaved} times and had not saved"
-    if state.now - record.started_at < parameters.least_stay_us and not rescues:
-        return f"{job} has not been where it is for long"
-    return ""
-
-
 def _by_share(state: ClusterState) -> list[str]:
     """The jobs that can be moved, those first that have their nodes for themselves the most."""
     found = []
@@ -184,34 +159,50 @@ def _affords_another(state: ClusterState, record: JobRecord) -> bool:
 
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
-    """The cheapest move of one member after which no promise of the group is in danger, if one is.
+    """The cheapest move of one member for the sake of a promise in danger, if one is, and whose it is."""
+    if len(group.members) < 2 or not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
+        return None
+    for endangered in _in_danger(state, group):
+        options = list(_ways_out(state, group, endangered))
+        if options:
+            record, option = max(options, key=lambda one: one[1].saving_usd)
+            return record, option, endangered.member.job
+    return None
+
+
+def _ways_out(state: ClusterState, group: Group, endangered: Stay) -> Iterator[tuple[JobRecord, Option]]:
+    """The job in danger goes, or one without whom nobody of the group is in danger.
 
     Nobody gives the last move that it may make for another one's promise: its own may be in danger next.
     """
-    if len(group.members) < 2 or not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
-        return None
-    in_danger = _in_danger(state, group)
-    if in_danger is None:
-        return None
-    options = []
+    in_danger = endangered.member.job
+    company = set(weave.sharers_of(endangered, weave.company_of(state, group).stays))
     for name in group.members:
         record = state.jobs[name]
-        if refusal(state, name, record.attempt, rescues=True) or (name != in_danger and _has_one_move(state, record)):
+        if refusal(state, name, record.attempt, rescues=True) or (name != in_danger and has_one_move(state, record)):
             continue
         rest = without_record(state, record).groups[group.name]
-        if name == in_danger or _in_danger(state, rest) is None:
-            option = _best(state, record, None, -inf)
+        if name == in_danger or not any(_in_danger(state, rest)):
+            option = _best(state, record, None, -inf, lambda one: _parts(one, endangered, company))
             if option is not None:
-                options.append((record, option, in_danger))
-    return max(options, key=lambda one: one[1].saving_usd, default=None)
+                yield record, option
 
 
-def _has_one_move(state: ClusterState, record: JobRecord) -> bool:
-    return record.moves + 1 == state.parameters.max_moves_per_job + MOST_RESCUES
+def _parts(option: weave.Option, endangered: Stay, company: set[str]) -> bool:
+    """Whether a place parts the job in danger from some of its company.
+
+    If not it would be as slow as it is: that a play of the same company knows better has been measured to be wrong.
+    """
+    moved = option.newcomer
+    if moved is None:
+        return True
+    if moved.member.job == endangered.member.job:
+        return not company.issubset(weave.sharers_of(moved, option.company.stays))
+    return not any(weave.sharers_of(endangered, [moved]))
 
 
-def _in_danger(state: ClusterState, group: Group) -> str | None:
-    """A member whose promise would be broken in the group as it is, and could be kept elsewhere.
+def _in_danger(state: ClusterState, group: Group) -> Iterator[Stay]:
+    """The members whose promises would be broken in the group as it is, and could be kept elsewhere.
 
     The forecast is corrected by how slow the job has been in this company.
     """
@@ -224,12 +215,17 @@ def _in_danger(state: ClusterState, group: Group) -> str | None:
             stay, slowdown = stay._replace(error=0.0), measured_slowdown(record, slowdown)
         could_be_kept = stay.allowed > 1.0 + record.start_us / stay.left_us
         if could_be_kept and weave.broken([stay], {name: slowdown}, _KEPT_IN_PLACE):
-            return name
-    return None
+            yield stay
 
 
-def _best(state: ClusterState, record: JobRecord, near: Collection[str] | None, least_usd: float) -> Option | None:
-    """The place, in one of these groups, or anywhere, that keeps all promises and saves the most, and at least that.
+def _best(
+    state: ClusterState,
+    record: JobRecord,
+    near: Collection[str] | None,
+    least_usd: float,
+    serves: Callable[[weave.Option], bool] = lambda option: True,
+) -> Option | None:
+    """The place that ``serves``, keeps all promises and saves the most, and at least that; in these groups or anywhere.
 
     Bounds come first: most jobs are where they had better stay, and a group is played out in a thousand times as long.
     """
@@ -241,7 +237,7 @@ def _best(state: ClusterState, record: JobRecord, near: Collection[str] | None, 
     options = list(weave.into_groups(without, spec, groups, record.start_us))
     if near is None:
         options += weave.by_itself(without, spec, record.start_us)
-    screened = weave.screened(without, options, told, most_freed - least_usd)
+    screened = weave.screened(without, filter(serves, options), told, most_freed - least_usd)
     if not screened:
         return None
     freed, cost = usd_freed(state, without, record), cost_of(state, record)

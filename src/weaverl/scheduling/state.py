@@ -36,11 +36,12 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ``objective``, of policy ``weave``: ``dollars``, where nodes come and go, or ``throughput`` of a fixed fleet. There
     a job may also have all its phases on training GPUs if ``colocates``, as no live job can.
     ``ended_jobs_kept``: how many ended jobs are remembered, the latest; None: all, so that whoever uses a name again
-    gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, not before it has stayed
-    ``least_stay_us`` where it is, and only for a saving of ``saving_over_cost`` times what the move costs, and of at
-    least ``least_saving_usd``; twice more, and at any time, to save a promise in danger. These are looked for whenever
-    somebody comes or goes, a job has drifted, and every ``review_us``. A job has drifted, and gets another profile,
-    when what is measured is by a share of ``profile_error`` off the one it has.
+    gets the next attempt's number. A job is moved at most ``max_moves_per_job`` times, and once more for each
+    ``another_move_us`` that it has run, not before it has stayed ``least_stay_us`` where it is, and only for a saving
+    of ``saving_over_cost`` times what the move costs, and of at least ``least_saving_usd``; twice more, and at any
+    time, to save a promise in danger. These are looked for whenever somebody comes or goes, a job has drifted, and
+    every ``review_us``. A job has drifted, and gets another profile, when what is measured is by a share of
+    ``profile_error`` off the one it has.
     ``hidden_switches``: policy weave restores the state of the job that is expected next before it asks, where that is
     in nobody's way.
     """
@@ -54,6 +55,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     exit_patience_us: int = 30_000_000
     ended_jobs_kept: int | None = None
     max_moves_per_job: int = 6
+    another_move_us: int = 43_200_000_000
     least_stay_us: int = 1_800_000_000
     least_saving_usd: float = 5.0
     saving_over_cost: float = 2.0

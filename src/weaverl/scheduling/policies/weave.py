@@ -300,21 +300,42 @@ def broken(
 ) -> str:
     """The first promise that would be broken, with so much of the usual reserve kept in hand.
 
-    Who shares slots with ``sharers`` might be slowed also if no wait is foreseen.
+    Who shares slots with ``sharers`` might be slowed also if no wait is foreseen. It has room for one wait for the
+    longest of their phases besides: that is much of what a job may lose that has few iterations left.
     """
     for stay in stays:
-        slowdown = slowdowns[stay.member.job]
-        is_exposed = slowdown > 1.0 or shares_slots(stay, sharers)
-        if is_exposed and foreseen(slowdown + stay.error, kept) > stay.allowed:
-            return breaks_promise(stay.member.job, slowdown + stay.error, stay.allowed)
+        slowdown, wait_us = slowdowns[stay.member.job], longest_wait_us(stay, sharers)
+        if slowdown > 1.0 or wait_us:
+            expected = slowdown + stay.error + wait_us / stay.left_us
+            if foreseen(expected, kept) > stay.allowed:
+                return breaks_promise(stay.member.job, expected, stay.allowed)
     return ""
 
 
 def shares_slots(stay: Stay, stays: Iterable[Stay]) -> bool:
     """Whether a member has slots that another one uses too."""
+    return any(True for _ in sharers_of(stay, stays))
+
+
+def longest_wait_us(stay: Stay, stays: Iterable[Stay]) -> int:
+    """The longest phase of another on a member's slots, with what it takes to bring its state there."""
+    own, longest = {*stay.member.pin.rollout, *stay.member.pin.training}, 0
+    for other in (one.member for one in stays if one.member.job != stay.member.job):
+        if not own.isdisjoint(other.pin.rollout):
+            longest = max(longest, other.durations.rollout_us + other.switches.rollout_us)
+        if not own.isdisjoint(other.pin.training):
+            longest = max(longest, other.durations.training_us + other.switches.training_us)
+    return longest
+
+
+def sharers_of(stay: Stay, stays: Iterable[Stay]) -> Iterator[str]:
+    """The others that use slots of a member."""
     own = {*stay.member.pin.rollout, *stay.member.pin.training}
-    others = (other.member.pin for other in stays if other is not stay)
-    return any(not own.isdisjoint(pin.rollout + pin.training) for pin in others)
+    for other in stays:
+        if other.member.job != stay.member.job and not own.isdisjoint(
+            other.member.pin.rollout + other.member.pin.training
+        ):
+            yield other.member.job
 
 
 def foreseen(slowdown: Slowdowns, kept: float = 1.0) -> Slowdowns:

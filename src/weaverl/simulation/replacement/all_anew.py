@@ -15,9 +15,9 @@ from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.expected_dollars import nodes_of_pin, stay_of, usd_until
 from weaverl.scheduling.index import index_of, trial_of
+from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.placement import change, fold_group
 from weaverl.scheduling.policies import weave
-from weaverl.scheduling.replanning import refusal
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import option_of, remaining_spec, without_record
 

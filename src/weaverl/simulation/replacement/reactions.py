@@ -13,7 +13,8 @@ from weaverl.domain.commands import AnyCommand, LearnProfile
 from weaverl.domain.events import AnyEvent, PlanProposed
 from weaverl.domain.groups import Move, Pin
 from weaverl.scheduling import placement
-from weaverl.scheduling.replanning import propose, refusal
+from weaverl.scheduling.movable import refusal
+from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import remaining_spec, without_record
 from weaverl.simulation.replacement.all_anew import all_anew, own_move, plan_of, towards
