@@ -29,11 +29,12 @@ def state(policy="weave"):
 
 class Thinker:
     def __init__(self):
-        self.near = []
+        self.near, self.reviews = [], []
 
-    def __call__(self, encoded, near):
+    def __call__(self, encoded, near, is_review):
         assert msgspec.msgpack.decode(encoded, type=ClusterState).version == 0
         self.near.append(near)
+        self.reviews.append(is_review)
         return PLAN
 
 
@@ -70,6 +71,15 @@ def test_promises_are_looked_at_when_a_job_has_drifted(planner, thinker):
     assert plan_of(planner, state()) is PLAN
     assert planner.look(state()) is None
     assert thinker.near == [()]
+
+
+def test_reviews_come_in_their_time_whatever_else_is_thought_of(planner, thinker):
+    known, step = state(), Parameters().review_us // 2
+    for _ in range(5):
+        known.now += step
+        planner.hear([RegroupJobs(group=Group("g1", (), (), ()))])
+        plan_of(planner, known)
+    assert thinker.reviews == [False, True, False, True, False]
 
 
 def test_groups_that_have_changed_are_looked_at_and_again_when_the_plan_was_overtaken(planner, thinker):

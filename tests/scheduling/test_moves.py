@@ -257,7 +257,8 @@ def test_who_was_too_new_where_it_is_to_be_moved_is_looked_at_once_at_the_next_r
     state.jobs[world.stays].moves = patient.max_moves_per_job
     for minutes, is_looked_at in ((29, False), (30, True), (59, True), (60, False)):
         state.jobs["a"].started_at = state.now - minutes * minute
-        assert (propose(state, ()) is not None) is is_looked_at, minutes
+        assert (propose(state, (), is_review=True) is not None) is is_looked_at, minutes
+        assert propose(state, ()) is None, "where a job has drifted only promises are looked at"
 
 
 def test_nothing_is_proposed_where_it_does_not_pay_or_may_not_be():

@@ -20,13 +20,13 @@ class Planner:
     On a fixed fleet also when a job has to wait: others may make room for it.
     """
 
-    def __init__(self, think: Callable[[bytes, tuple[str, ...]], PlanProposed | None] | None = None) -> None:
+    def __init__(self, think: Callable[[bytes, tuple[str, ...], bool], PlanProposed | None] | None = None) -> None:
         self._think = think or _think
         self._near: dict[str, None] = {}
         self._has_drifted = False
         self._thought_of: dict[str, None] = {}
         self._has_queued = False
-        self._thought_at = 0
+        self._reviewed_at = 0
         self._thinking: Future[PlanProposed | None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weaverl-planner")
 
@@ -52,11 +52,13 @@ class Planner:
             return plan
         makes_room = self._has_queued and state.parameters.for_throughput
         is_new = self._near or self._has_drifted or makes_room
-        is_due = is_new or state.now - self._thought_at >= state.parameters.review_us
-        if is_due and state.parameters.moves_jobs:
-            self._thought_of, self._near, self._thought_at = self._near, {}, state.now
+        is_review = state.now - self._reviewed_at >= state.parameters.review_us
+        if (is_new or is_review) and state.parameters.moves_jobs:
+            self._thought_of, self._near = self._near, {}
             self._has_queued = self._has_drifted = False
-            self._thinking = self._thread.submit(self._think, msgspec.msgpack.encode(state), tuple(self._thought_of))
+            self._reviewed_at = state.now if is_review else self._reviewed_at
+            given = msgspec.msgpack.encode(state), tuple(self._thought_of), is_review
+            self._thinking = self._thread.submit(self._think, *given)
         return None
 
     def close(self) -> None:
@@ -64,5 +66,5 @@ class Planner:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _think(state: bytes, near: tuple[str, ...]) -> PlanProposed | None:
-    return propose(msgspec.msgpack.decode(state, type=ClusterState), near)
+def _think(state: bytes, near: tuple[str, ...], is_review: bool) -> PlanProposed | None:
+    return propose(msgspec.msgpack.decode(state, type=ClusterState), near, is_review)

@@ -30,12 +30,16 @@ _KEPT_IN_PLACE = 0.5
 
 
 def propose(
-    state: ClusterState, near: Collection[str] | None = None, most_moves: int = MOST_MOVES
+    state: ClusterState,
+    near: Collection[str] | None = None,
+    most_moves: int = MOST_MOVES,
+    *,
+    is_review: bool = False,
 ) -> PlanProposed | None:
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
-    None: all. Where there is none, at a review, those are looked at who were too new where they are at the last one.
+    None: all. At a review those are looked at, too, who were too new where they are at the last one.
     """
     if not state.parameters.moves_jobs:
         return None
@@ -45,7 +49,7 @@ def propose(
         if rescue is not None and rescue[0].pin is state.jobs[rescue[0].spec.name].pin:
             moves.append(move_of(trial, *rescue))
             trial = placed(trial, *rescue[:2])
-    is_review, looked_at = near is not None and not near, set(state.groups if near is None else near)
+    looked_at = set(state.groups if near is None else near)
     for name in _by_share(state):
         if len(moves) == most_moves:
             break
@@ -58,7 +62,7 @@ def propose(
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
-    if not moves and most_moves > 1 and not state.parameters.for_throughput and not near:
+    if not moves and most_moves > 1 and not state.parameters.for_throughput and (is_review or near is None):
         groups = state.groups.values()
         moves += _two(state, [one.name for one in groups if not is_review or _is_new(state, one)])
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None

@@ -39,10 +39,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 class Replacing(NamedTuple):
     """How running jobs are moved: who plans, aside, and the scheduler's parameters but for the policy.
 
-    ``propose`` is asked with the groups that have changed; with none at a review, and when a job has drifted.
+    ``propose`` is asked with the groups that have changed (none when a job has drifted), and whether it is a review.
     """
 
-    propose: Callable[[ClusterState, Collection[str]], PlanProposed | None] = propose
+    propose: Callable[[ClusterState, Collection[str], bool], PlanProposed | None] = propose
     parameters: Parameters = Parameters()
 
 
@@ -99,7 +99,7 @@ def simulate_heard(
         [metrics, *listeners],
         recorder,
         setup.seed or 0,
-        propose=lambda near: replacing.propose(door.state, near),
+        propose=lambda near, is_review: replacing.propose(door.state, near, is_review),
         review_us=known.review_us if known.moves_jobs else 0,
         makes_room=known.for_throughput,
         saves_each=setup.sharing is not None and setup.sharing.preemption is not None,

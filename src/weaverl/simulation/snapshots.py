@@ -93,7 +93,7 @@ def moments(trace: Trace, costs: Costs, seed: int, gap_hours: float = _GAP_HOURS
         runs,
         [],
         seed=seed,
-        propose=lambda near: propose(door.state, near),
+        propose=lambda near, is_review: propose(door.state, near, is_review=is_review),
         review_us=parameters.review_us,
     )
 
