@@ -172,7 +172,7 @@ def run(jobs: Iterable[TraceJob], parameters: Parameters, costs: Costs, diary: D
         runs,
         listeners,
         recorder,
-        propose=lambda near, is_review: propose(door.state, near, is_review=is_review),
+        propose=lambda near, reviewed_at: propose(door.state, near, reviewed_at=reviewed_at),
         review_us=parameters.review_us,
     )
     world.run(simulated_job(job, costs) for job in by_name.values())

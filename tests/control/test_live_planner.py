@@ -31,10 +31,10 @@ class Thinker:
     def __init__(self):
         self.near, self.reviews = [], []
 
-    def __call__(self, encoded, near, is_review):
+    def __call__(self, encoded, near, reviewed_at):
         assert msgspec.msgpack.decode(encoded, type=ClusterState).version == 0
         self.near.append(near)
-        self.reviews.append(is_review)
+        self.reviews.append(reviewed_at)
         return PLAN
 
 
@@ -79,7 +79,13 @@ def test_reviews_come_in_their_time_whatever_else_is_thought_of(planner, thinker
         known.now += step
         planner.hear([RegroupJobs(group=Group("g1", (), (), ()))])
         plan_of(planner, known)
-    assert thinker.reviews == [False, True, False, True, False]
+    assert thinker.reviews == [None, 0, None, 2 * step, None]
+    planner.hear([RefusePlan(base_version=0, reason="overtaken")])
+    known.now += step
+    plan_of(planner, known)
+    planner.hear([RefusePlan(base_version=0, reason="overtaken")])
+    plan_of(planner, known)
+    assert thinker.reviews[5:] == [4 * step, 4 * step], "what a refused review has looked at is looked at again"
 
 
 def test_groups_that_have_changed_are_looked_at_and_again_when_the_plan_was_overtaken(planner, thinker):

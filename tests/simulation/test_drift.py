@@ -45,7 +45,7 @@ def test_chance_is_no_drift_and_the_published_policy_plans_with_what_it_was_told
 def test_promises_are_looked_at_whenever_a_job_has_drifted():
     heard, asked = Learned(), []
 
-    def propose(state, near, is_review):
+    def propose(state, near, reviewed_at):
         asked.append((state.now, tuple(near)))
 
     jobs = [row(name, iterations=100, slo=3.0, rollout_growth=1.4) for name in "ab"]

@@ -140,7 +140,7 @@ def test_a_drift_that_endangers_no_promise_is_left_alone_by_a_rescue():
 def test_all_jobs_are_placed_anew_only_on_paper():
     seen = []
 
-    def look(state, near, is_review):
+    def look(state, near, reviewed_at):
         before = {name: record.pin for name, record in state.jobs.items()}
         usd = expected_usd(state)
         seen.append(all_anew(state))

@@ -14,19 +14,23 @@ from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
 
 
+Think = Callable[[bytes, tuple[str, ...], int | None], PlanProposed | None]
+"""Plans for an encoded state, the groups that have changed, and at a review the time of the last one."""
+
+
 class Planner:
     """Thinks about one plan at a time: when somebody has joined or left a group, or has drifted, and now and then.
 
     On a fixed fleet also when a job has to wait: others may make room for it.
     """
 
-    def __init__(self, think: Callable[[bytes, tuple[str, ...], bool], PlanProposed | None] | None = None) -> None:
+    def __init__(self, think: Think | None = None) -> None:
         self._think = think or _think
         self._near: dict[str, None] = {}
         self._has_drifted = False
         self._thought_of: dict[str, None] = {}
         self._has_queued = False
-        self._reviewed_at = 0
+        self._reviewed_at = self._reviewed_before = 0
         self._thinking: Future[PlanProposed | None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weaverl-planner")
 
@@ -40,8 +44,9 @@ class Planner:
             elif isinstance(command, LearnProfile):
                 self._has_drifted = True
             elif isinstance(command, RefusePlan):
+                # Whatever the plan was for is looked at once more.
                 self._near |= self._thought_of
-                self._has_drifted = True  # whatever the plan was for, promises are looked at once more
+                self._has_drifted, self._reviewed_at = True, self._reviewed_before
 
     def look(self, state: ClusterState) -> PlanProposed | None:
         """The plan that has been thought out, if there is one; begins with the next if one is due."""
@@ -56,8 +61,10 @@ class Planner:
         if (is_new or is_review) and state.parameters.moves_jobs:
             self._thought_of, self._near = self._near, {}
             self._has_queued = self._has_drifted = False
+            self._reviewed_before = self._reviewed_at
             self._reviewed_at = state.now if is_review else self._reviewed_at
-            given = msgspec.msgpack.encode(state), tuple(self._thought_of), is_review
+            reviewed_at = self._reviewed_before if is_review else None
+            given = msgspec.msgpack.encode(state), tuple(self._thought_of), reviewed_at
             self._thinking = self._thread.submit(self._think, *given)
         return None
 
@@ -66,5 +73,5 @@ class Planner:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _think(state: bytes, near: tuple[str, ...], is_review: bool) -> PlanProposed | None:
-    return propose(msgspec.msgpack.decode(state, type=ClusterState), near, is_review)
+def _think(state: bytes, near: tuple[str, ...], reviewed_at: int | None) -> PlanProposed | None:
+    return propose(msgspec.msgpack.decode(state, type=ClusterState), near, reviewed_at)

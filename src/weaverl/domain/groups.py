@@ -57,8 +57,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     the job's remaining work, the move's own cost taken off. ``rescues`` is the job whose promise is in danger where it
     is, if that is why; such a move may cost something. So may one that makes room for a job that waits,
     ``makes_room_for``. ``paused_for``: it is a move to the queue, so that this job can start; then there is no group
-    and no slot to go to. ``after``: it pays only together with the move of that job, and waits for it; then an empty
-    ``group`` is also the one that this job has opened.
+    and no slot to go to.
     """
 
     job: str
@@ -69,7 +68,6 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     rescues: str = ""
     makes_room_for: str = ""
     paused_for: str = ""
-    after: str = ""
 
 
 def pool_of(phase: PhaseKind) -> PoolKind:

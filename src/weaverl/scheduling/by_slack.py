@@ -30,9 +30,10 @@ PASSED, LATE, IN_DANGER, AT_EASE = (1, 0), 2, 3, (4, 0)
 """Places of requests behind cold starts; among those of late jobs, or of jobs in danger, the least room goes first."""
 
 _DANGER = 1050
-"""A job is in danger while its promise leaves less than so many thousandths of its SLO for what is ahead.
+"""A job is in danger while its pace leaves less than so many thousandths of that pace for what is ahead.
 
-At 1000 it has been as slow on the whole as it may be. Dollars do not depend on this, attainment does a little.
+At 1000 it has been as slow as it may be, by its promise or, with time to spare, since it has its company. Dollars do
+not depend on this, attainment does a little.
 """
 
 
@@ -84,16 +85,16 @@ def in_order(rotation: Rotation, cluster: ClusterState) -> Sequence[PermitReques
     return sorted(waiting, key=lambda request: _urgency(request, rotation, cluster))
 
 
-def urgency(slo: float, left: int) -> tuple[int, int]:
-    """The place of a request by its job's promise and the slowdown, in thousandths, that it leaves room for."""
-    if is_late(slo, left):
+def urgency(pace: float, left: int) -> tuple[int, int]:
+    """The place of a request by its job's pace and the slowdown, in thousandths, that this leaves room for."""
+    if is_late(pace, left):
         return LATE, left
-    return (IN_DANGER, left) if left < danger_below(slo) else AT_EASE
+    return (IN_DANGER, left) if left < danger_below(pace) else AT_EASE
 
 
-def danger_below(slo: float) -> float:
+def danger_below(pace: float) -> float:
     """The slowdown, in thousandths, below which a job is in danger."""
-    return _DANGER * slo
+    return _DANGER * pace
 
 
 def _urgency(request: PermitRequested, rotation: Rotation, cluster: ClusterState) -> tuple[int, int]:

@@ -28,9 +28,11 @@ MOST_MOVED = 2
 """Moves that make room for one job."""
 
 
-def propose(state: ClusterState, near: Collection[str] | None = None, is_review: bool = False) -> PlanProposed | None:
+def propose(
+    state: ClusterState, near: Collection[str] | None = None, reviewed_at: int | None = None
+) -> PlanProposed | None:
     """As `replanning.propose`; on a fixed fleet where jobs wait, moves that make room instead of those that pay."""
-    plan = replanning.propose(state, near, is_review=is_review)
+    plan = replanning.propose(state, near, reviewed_at=reviewed_at)
     waiting = list(in_turn(state)) if state.parameters.for_throughput else []
     if not waiting or (plan is not None and any(move.rescues for move in plan.moves)):
         return plan

@@ -18,9 +18,6 @@ The rules, in full:
 - A job whose next rollout may run beside training has two iterations under way. From the plan on no rollout is granted
   that would run beside a training, so that it comes to the end of an iteration with nothing under way. It goes then
   if it has saved the iteration before it pushes the weights; if not, the move is dropped, since it would go on dry.
-- Of two moves that pay only together the second waits until the first is made. The first is weighed as if the second
-  were made too: a promise may be broken for the moment between them, and all are kept after both. Whatever drops the
-  first drops the second; once the first is made, the second is weighed like any other.
 - A job that ends or fails before, or is cancelled, is not moved.
 """
 
@@ -38,16 +35,7 @@ from weaverl.scheduling.progress import fill_us
 from weaverl.scheduling.rotation_state import ROLLOUT
 from weaverl.scheduling.sharing import preemption
 from weaverl.scheduling.state import ClusterState, JobRecord
-from weaverl.scheduling.trial_moves import (
-    both_of,
-    decide_on,
-    follower_of,
-    option_of,
-    remaining_spec,
-    saved_by,
-    with_group,
-    without_record,
-)
+from weaverl.scheduling.trial_moves import decide_on, option_of, remaining_spec, without_record
 
 
 def observe_start(record: JobRecord, event: PermitRequested) -> None:
@@ -105,42 +93,21 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     if record.ending is not None or event.phase is not ROLLOUT or event.iteration != record.iterations_done:
         return
     move = state.moves[event.job]
-    if move.after in state.moves:
-        return
     if not saving.is_saved(record, event.iteration):
         yield from _unsaved(state, record, move, event.iteration)
         return
     if move.paused_for:
         yield from preemption.leave(state, record, move, event.iteration - 1)
         return
-    saving_usd = _weighed(state, record, move)
-    if isinstance(saving_usd, str):
-        yield from _dropped(state, move, saving_usd)
-    elif reason := _pointless(state, move, saving_usd):
-        yield from _dropped(state, move, reason)
+    option = option_of(state, without_record(state, record), record, move)
+    if isinstance(option, str):
+        yield DropMove(job=event.job, attempt=event.attempt, reason=option)
+    elif reason := _pointless(state, move, option.saving_usd):
+        yield DropMove(job=event.job, attempt=event.attempt, reason=reason)
     else:
-        weighed = msgspec.structs.replace(move, saving_usd=saving_usd)
+        weighed = msgspec.structs.replace(move, saving_usd=option.saving_usd)
         reason = f"moves to {destination(move)} after iteration {event.iteration - 1}, to {purpose(weighed)}"
         yield from lifecycle.end(record, JobState.QUEUED, reason)
-
-
-def _dropped(state: ClusterState, move: Move, reason: str, *, unsaved: bool = False) -> Iterator[DropMove]:
-    """A job stays, and so does the one whose move pays only together with its."""
-    follower = follower_of(state.moves, move.job)
-    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=unsaved)
-    if follower is not None:
-        because = f"{move.job}, which was to move first, stays: {reason}"
-        yield DropMove(job=follower.job, attempt=follower.attempt, reason=because)
-
-
-def _weighed(state: ClusterState, record: JobRecord, move: Move) -> float | str:
-    """What a planned move saves by now, with the one that waits for it; or why it cannot be made any more."""
-    follower = follower_of(state.moves, move.job)
-    if follower is not None:
-        both = both_of(state, move, follower)
-        return both if isinstance(both, str) else saved_by(state, both, (move.job, follower.job))
-    option = option_of(state, without_record(state, record), record, with_group(state, move))
-    return option if isinstance(option, str) else option.saving_usd
 
 
 def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
@@ -148,7 +115,7 @@ def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int)
     if not saving.is_known(record, iteration) or saving.waits(record, iteration):
         return
     reason = f"it has not saved iteration {iteration - 1}"
-    yield from _dropped(state, move, reason, unsaved=True)
+    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=True)
     if move.paused_for and state.cluster.sharing is not None:
         yield from preemption.make_way(state, state.cluster.sharing)
 
@@ -180,9 +147,7 @@ def purpose(move: Move) -> str:
 
 def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
     """Nothing of the attempt is left: the next one begins where it was planned, or wherever the policy says."""
-    move = state.moves[record.spec.name]
-    is_awaited = follower_of(state.moves, move.job) is not None
-    decision = decide_on(state, record, with_group(state, move), is_awaited=is_awaited)
+    decision = decide_on(state, record, state.moves[record.spec.name])
     if decision.chosen is None:
         decision = placement.choose(state, remaining_spec(record))
     if decision.chosen is not None:

@@ -9,7 +9,6 @@ from weaverl.domain.commands import AdmitJob, AnyCommand, QueueJob, RegroupJobs,
 from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Placement, Role, master_role
-from weaverl.scheduling import saving
 from weaverl.scheduling.admission import Decision
 from weaverl.scheduling.backfilling import would_delay
 from weaverl.scheduling.index import index_of, trial_of
@@ -131,8 +130,7 @@ def fold_admission(state: ClusterState, command: AdmitJob) -> None:
     record.verdicts, record.profiling = command.verdicts, command.profiling
     record.bound, record.way_made = command.bound, False
     record.started_at, record.checkpoints, record.num_synced, record.unsaved = None, {}, 0, 0
-    if state.moves.pop(command.job, None) is not None:
-        saving.expect_after(state, command.job)
+    state.moves.pop(command.job, None)
     state.changed.jobs[command.job] = None
     for name, slowdown in command.predicted_slowdowns.items():
         state.jobs[name].predicted_slowdown = slowdown

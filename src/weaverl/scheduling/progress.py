@@ -197,17 +197,17 @@ def room_left(left_us: int, undone_us: int) -> int:
     return 1000 * left_us // undone_us
 
 
-def is_late(slo: float, left: int) -> bool:
+def is_late(pace: float, left: int) -> bool:
     """Whether of what a job could make good up to the horizon, undisturbed, it has lost so much that others wait.
 
-    ``left`` is the slowdown, in thousandths, that its promise leaves room for.
+    ``left`` is the slowdown, in thousandths, that the pace leaves room for: its promise's, or a slower one.
     """
-    return left < late_below(slo)
+    return left < late_below(pace)
 
 
-def late_below(slo: float) -> float:
+def late_below(pace: float) -> float:
     """The slowdown, in thousandths, below which a job is late."""
-    return 1000 * (1.0 + (slo - 1.0) * (1.0 - SHARE))
+    return 1000 * (1.0 + (pace - 1.0) * (1.0 - SHARE))
 
 
 def _ahead_us(record: JobRecord, profile: PhaseProfile) -> int:

@@ -11,16 +11,14 @@ from math import inf
 
 from weaverl.domain.events import PlanProposed
 from weaverl.domain.groups import Group, Move
-from weaverl.scheduling import double_moves
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.expected_dollars import Stay, slowdowns_of, stay_of
-from weaverl.scheduling.guessed_saving import Leaver
 from weaverl.scheduling.movable import has_one_move, refusal
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
 from weaverl.scheduling.state import ClusterState, JobRecord
-from weaverl.scheduling.trial_moves import Option, both_of, cost_of, placed, remaining_spec, usd_freed, without_record
+from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
 MOST_MOVES = 4
 """In one plan: a plan is made from expectations, and the next departure asks for another."""
@@ -34,12 +32,12 @@ def propose(
     near: Collection[str] | None = None,
     most_moves: int = MOST_MOVES,
     *,
-    is_review: bool = False,
+    reviewed_at: int | None = None,
 ) -> PlanProposed | None:
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
-    None: all. At a review those are looked at, too, who were too new where they are at the last one.
+    None: all. At a review those are looked at, too, who were too new where they are at the last one, ``reviewed_at``.
     """
     if not state.parameters.moves_jobs:
         return None
@@ -56,60 +54,13 @@ def propose(
         record = trial.jobs[name]
         if record.pin is not state.jobs[name].pin:
             continue
-        is_looked_at = record.group in looked_at or (is_review and _is_free_since_review(state, record))
+        is_looked_at = record.group in looked_at or _is_free_since(state, record, reviewed_at)
         best = _paying(trial, record, None if is_looked_at else looked_at)
         if best is not None:
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
-    if not moves and most_moves > 1 and not state.parameters.for_throughput and (is_review or near is None):
-        groups = state.groups.values()
-        moves += _two(state, [one.name for one in groups if not is_review or _is_new(state, one)])
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
-
-
-def _two(state: ClusterState, near: Collection[str]) -> list[Move]:
-    """Two moves that pay only together, or none."""
-    leavers = {name: found for name, group in state.groups.items() if (found := _leavers(state, group))}
-    best = double_moves.best_two(state, leavers, near)
-    return [] if best is None else _in_order(state, best)
-
-
-def _leavers(state: ClusterState, group: Group) -> list[Leaver]:
-    """The members that may move, of a group whose members are known and stay."""
-    if not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
-        return []
-    if any(move.group == group.name for move in state.moves.values()):
-        return []
-    records = [state.jobs[name] for name in group.members]
-    return [
-        Leaver(record, remaining_spec(record), cost_of(state, record))
-        for record in records
-        if not refusal(state, record.spec.name, record.attempt) and _affords_another(state, record)
-    ]
-
-
-def _in_order(state: ClusterState, two: double_moves.Two) -> list[Move]:
-    """The one whose place is there already first; none a step ahead second, since it would run dry while it waits."""
-    for first, second in ((0, 1), (1, 0)):
-        moves = [
-            Move(
-                job=leaver.name,
-                attempt=leaver.record.attempt,
-                group=candidate.group.name if candidate.group.name in state.groups else "",
-                pin=candidate.pin,
-                saving_usd=two.saving_usd / 2,
-                after=after,
-            )
-            for leaver, candidate, after in (
-                (two.jobs[first], two.candidates[first], ""),
-                (two.jobs[second], two.candidates[second], two.jobs[first].name),
-            )
-            if candidate.pin is not None
-        ]
-        if not two.jobs[second].spec.staleness and not isinstance(both_of(state, *moves), str):
-            return moves
-    return []
 
 
 def _by_share(state: ClusterState) -> list[str]:
@@ -131,35 +82,19 @@ def _paying(state: ClusterState, record: JobRecord, near: Collection[str] | None
 
     Nobody goes who could not afford one more cold start after this one.
     """
-    if not _affords_another(state, record):
+    stay = stay_of(state, record)
+    if (stay.allowed - 1.0) * stay.left_us < 2 * record.start_us:
         return None
     parameters, cost = state.parameters, cost_of(state, record)
     least = max(parameters.saving_over_cost * cost, parameters.least_saving_usd + cost)
     return _best(state, record, near, least)
 
 
-def _is_free_since_review(state: ClusterState, record: JobRecord) -> bool:
-    """Whether a job was too new where it is to be moved when all was looked at last."""
-    if record.started_at is None:
+def _is_free_since(state: ClusterState, record: JobRecord, reviewed_at: int | None) -> bool:
+    """Whether a job that may be moved was too new where it is at the last review."""
+    if record.started_at is None or reviewed_at is None:
         return False
-    return 0 <= state.now - record.started_at - state.parameters.least_stay_us < state.parameters.review_us
-
-
-def _is_new(state: ClusterState, group: Group) -> bool:
-    """Whether who is in a group, or who of them may move, has changed since promises were looked at last."""
-    records = state.members(group)
-    return any(_has_new_company(state, record) or _is_free_since_review(state, record) for record in records)
-
-
-def _has_new_company(state: ClusterState, record: JobRecord) -> bool:
-    company = record.progress.company
-    return company is None or record.progress.elapsed_us(state.now) - company[1] < state.parameters.review_us
-
-
-def _affords_another(state: ClusterState, record: JobRecord) -> bool:
-    """Whether its promise has room for one more cold start after the next."""
-    stay = stay_of(state, record)
-    return (stay.allowed - 1.0) * stay.left_us >= 2 * record.start_us
+    return record.started_at + state.parameters.least_stay_us > reviewed_at
 
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:

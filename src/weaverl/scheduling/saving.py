@@ -6,7 +6,7 @@ but not for long, as plans are made for the present. A job a step ahead does not
 """
 
 from weaverl.domain.events import CheckpointWritten
-from weaverl.scheduling.state import ClusterState, JobRecord, rank_key
+from weaverl.scheduling.state import JobRecord, rank_key
 
 FIRST_SAVES = 2
 """After so many iterations of an attempt every rank that saves checkpoints has saved one."""
@@ -39,13 +39,6 @@ def expect(record: JobRecord) -> None:
     """Fold that the job is to leave: until which iteration it has the time to save."""
     first = max(record.iterations_done, record.first_iteration + FIRST_SAVES - 1)
     record.leaves_by = first + min(max(_until_save(record), 1), MOST_AWAITED) + 1
-
-
-def expect_after(state: ClusterState, job: str) -> None:
-    """Fold that a job has moved, or stays: whose move has waited for that leaves from now on."""
-    for move in state.moves.values():
-        if move.after == job:
-            expect(state.jobs[move.job])
 
 
 def waits(record: JobRecord, iteration: int) -> bool:

@@ -73,6 +73,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 f"only objective throughput places jobs on one pool's GPUs, the objective is {self.objective}: "
                 f"choose throughput, or do not ask for it"
             )
+        if self.another_move_us < 1:
+            raise UsageError(f"another_move_us is {self.another_move_us}: give microseconds, 1 or more")
         if self.for_throughput and self.policy != "weave":
             raise UsageError(
                 f"objective {self.objective} is one of policy weave, the policy is {self.policy}: "

@@ -1,6 +1,6 @@
 """What comes of planned moves, tried on copies of the state: the place by then, the dollars, the promises."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -9,7 +9,7 @@ from weaverl.domain.groups import Group, Move
 from weaverl.domain.jobs import JobSpec
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
-from weaverl.scheduling.expected_dollars import nodes_of_pin, slowdowns_of
+from weaverl.scheduling.expected_dollars import nodes_of_pin
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import change, fold_group, planning_spec, without_job
@@ -39,76 +39,22 @@ def option_of(state: ClusterState, without: ClusterState, record: JobRecord, mov
     return judgement.refused or Option(candidate, usd_freed(state, without, record) - added - cost, cost)
 
 
-def decide_on(state: ClusterState, record: JobRecord, move: Move, *, is_awaited: bool = False) -> Decision:
-    """The planned placement of a job that has left its old one; nothing is chosen if it is not to be had any more.
-
-    ``is_awaited``: a second move is about to mend what is wrong with the promises there.
-    """
+def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
+    """The planned placement of a job that has left its old one; nothing is chosen if it is not to be had any more."""
     spec = remaining_spec(record)
     candidate = candidate_of(state, spec, move)
     if isinstance(candidate, str):
         return Decision(chosen=None, verdicts=())
     judgement, _ = weave.judged(state, _weave_option(state, spec, candidate, record.start_us), planned=True)
-    if is_awaited:
-        judgement = msgspec.structs.replace(judgement, refused="")
     if judgement.refused:
         return Decision(chosen=None, verdicts=(verdict_on(candidate, judgement),))
     return decided(candidate, judgement, Told())
 
 
-def both_of(state: ClusterState, first: Move, second: Move) -> ClusterState | str:
-    """The state after two moves, the first made while the second waits; or why they cannot be made any more.
-
-    A promise may be broken for the moment between them, and must be kept thereafter.
-    """
-    trial = state
-    for move in (first, second):
-        record = trial.jobs[move.job]
-        without = without_record(trial, record)
-        candidate = candidate_of(without, remaining_spec(record), with_group(without, move))
-        if isinstance(candidate, str):
-            return candidate
-        trial = placed(trial, record, Option(candidate, 0.0, 0.0))
-    for name in {str(trial.jobs[move.job].group) for move in (first, second)}:
-        company = weave.company_of(trial, trial.groups[name])
-        if refused := weave.broken(company.stays, slowdowns_of(company.stays)):
-            return refused
-    return trial
-
-
-def saved_by(state: ClusterState, end: ClusterState, jobs: Sequence[str]) -> float:
-    """Dollars saved by the moves of jobs, cold starts taken off."""
-    return usd_saved(state, end, jobs) - sum(cost_of(state, state.jobs[job]) for job in jobs)
-
-
-def follower_of(moves: Mapping[str, Move], job: str) -> Move | None:
-    """The move that waits for that of a job, if one does."""
-    return next((move for move in moves.values() if move.after == job), None)
-
-
-def with_group(state: ClusterState, move: Move) -> Move:
-    """A second move to a group that the first was to open: by now it has a name."""
-    if not move.after or move.group:
-        return move
-    owners = {index_of(state).group_on(node) for node in nodes_of_pin(move.pin)} - {None}
-    opened = state.jobs[move.after].group if move.after in state.jobs else None
-    return msgspec.structs.replace(move, group=str(opened)) if opened in owners else move
-
-
 def after(state: ClusterState, moves: Iterable[Move]) -> ClusterState:
     """The state after planned moves, each job at the end of an iteration; those that would be dropped are not made."""
-    planned = {move.job: move for move in moves}
-    while planned:
-        move = planned.pop(next(iter(planned)))
-        follower = follower_of(planned, move.job)
-        if follower is not None:
-            both = both_of(state, move, follower)
-            if not isinstance(both, str) and saved_by(state, both, (move.job, follower.job)) > 0.0:
-                state = both
-            del planned[follower.job]
-            continue
+    for move in moves:
         record = state.jobs[move.job]
-        move = with_group(state, move)
         option = option_of(state, without_record(state, record), record, move)
         if not isinstance(option, str) and (option.saving_usd > 0.0 or move.rescues):
             state = placed(state, record, option)
@@ -189,12 +135,3 @@ def cost_of(state: ClusterState, record: JobRecord) -> float:
     """Of a move: nodes like those that the job has, while it starts."""
     assert record.pin is not None
     return state.usd_per_hour(nodes_of_pin(record.pin)) * record.start_us / HOUR_US
-
-
-def usd_saved(state: ClusterState, end: ClusterState, jobs: Sequence[str]) -> float:
-    """By how much the groups that the jobs were in and are in by the end cost less."""
-    touched = {str(of.jobs[job].group) for of in (state, end) for job in jobs}
-    before, after = (
-        sum(weave.company_of(of, of.groups[name]).usd for name in touched if name in of.groups) for of in (state, end)
-    )
-    return before - after

@@ -39,10 +39,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 class Replacing(NamedTuple):
     """How running jobs are moved: who plans, aside, and the scheduler's parameters but for the policy.
 
-    ``propose`` is asked with the groups that have changed (none when a job has drifted), and whether it is a review.
+    ``propose`` is asked with the groups that have changed (none when a job has drifted), and at a review with the time
+    of the last one.
     """
 
-    propose: Callable[[ClusterState, Collection[str], bool], PlanProposed | None] = propose
+    propose: Callable[[ClusterState, Collection[str], int | None], PlanProposed | None] = propose
     parameters: Parameters = Parameters()
 
 
@@ -99,7 +100,7 @@ def simulate_heard(
         [metrics, *listeners],
         recorder,
         setup.seed or 0,
-        propose=lambda near, is_review: replacing.propose(door.state, near, is_review),
+        propose=lambda near, reviewed_at: replacing.propose(door.state, near, reviewed_at),
         review_us=known.review_us if known.moves_jobs else 0,
         makes_room=known.for_throughput,
         saves_each=setup.sharing is not None and setup.sharing.preemption is not None,

@@ -93,7 +93,7 @@ def moments(trace: Trace, costs: Costs, seed: int, gap_hours: float = _GAP_HOURS
         runs,
         [],
         seed=seed,
-        propose=lambda near, is_review: propose(door.state, near, is_review=is_review),
+        propose=lambda near, reviewed_at: propose(door.state, near, reviewed_at=reviewed_at),
         review_us=parameters.review_us,
     )
 

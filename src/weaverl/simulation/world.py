@@ -100,8 +100,8 @@ class World:
     """Sends events to the scheduler and carries its commands out.
 
     ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and, without a group,
-    when a job has drifted, every ``review_us`` (then it is said to be a review), and with ``makes_room`` when a job has
-    to wait. Jobs that are to move say that they have saved; with ``saves_each`` all do, after each iteration.
+    when a job has drifted, every ``review_us`` (then it is told of the last time), and with ``makes_room`` when a job
+    has to wait. Jobs that are to move say that they have saved; with ``saves_each`` all do, after each iteration.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class World:
         listeners: Iterable[Listener],
         recorder: Recorder | None = None,
         seed: int = 0,
-        propose: Callable[[Collection[str], bool], PlanProposed | None] = lambda near, is_review: None,
+        propose: Callable[[Collection[str], int | None], PlanProposed | None] = lambda near, reviewed_at: None,
         review_us: int = 0,
         makes_room: bool = False,
         saves_each: bool = False,
@@ -245,11 +245,11 @@ class World:
     def _review(self, _: None) -> None:
         """Look at all promises from time to time, for as long as anything is to come."""
         if len(self.engine):
-            self._propose_near((), is_review=True)
+            self._propose_near((), self.engine.now - self._review_us)
             self.engine.at(self.engine.now + self._review_us, self._review, None, TIMERS_LAST)
 
-    def _propose_near(self, changed: Collection[str], *, is_review: bool = False) -> None:
-        plan = self._propose(changed, is_review)
+    def _propose_near(self, changed: Collection[str], reviewed_at: int | None = None) -> None:
+        plan = self._propose(changed, reviewed_at)
         if plan is not None:
             self._send(msgspec.structs.replace(plan, at=self.engine.now))
 

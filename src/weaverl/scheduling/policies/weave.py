@@ -6,7 +6,7 @@ may be new or a group's own. And groups take turns by slack; what that comes to 
 as they are spread, and a promise is judged by what it leaves room for after what the job has lost so far.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
@@ -222,23 +222,18 @@ def by_itself(state: ClusterState, spec: JobSpec, start_us: int = 0) -> list[Opt
 
 
 def into_groups(
-    state: ClusterState,
-    spec: JobSpec,
-    groups: Iterable[Group],
-    start_us: int = 0,
-    most_members: int = MOST_MEMBERS,
-    company: Callable[[ClusterState, Group], Company] | None = None,
+    state: ClusterState, spec: JobSpec, groups: Iterable[Group], start_us: int = 0, most_members: int = MOST_MEMBERS
 ) -> Iterator[Option]:
-    """All ways into groups. ``company`` says what a group is without the job: as played, or a bound."""
+    """All ways into groups."""
     for group in groups:
         closed = closed_reason(state, group) or _full(group, most_members) or _one_sided(group)
         if closed:
             refused = Candidate(kind="pack", group=group, added_usd_per_hour=0.0, refused=closed, sort=CLOSED)
             yield Option(refused, NOBODY, None, 0.0)
             continue
-        known = (company or company_of)(state, group)
+        company = company_of(state, group)
         for candidate in _into(state, spec, group):
-            yield option_of(state, spec, candidate, known, start_us)
+            yield option_of(state, spec, candidate, company, start_us)
 
 
 def _full(group: Group, most_members: int = MOST_MEMBERS) -> str:

@@ -42,7 +42,7 @@ class Hourly:
         self._searches, self._has_searched = searches, False
         self._goal: dict[str, Pin] = {}
 
-    def __call__(self, state: ClusterState, near: Collection[str], is_review: bool) -> PlanProposed | None:
+    def __call__(self, state: ClusterState, near: Collection[str], reviewed_at: int | None) -> PlanProposed | None:
         """The next moves of this hour's regrouping, once those before have been made or dropped."""
         if state.now >= self._due_at - _EARLY_US:
             while state.now >= self._due_at - _EARLY_US:

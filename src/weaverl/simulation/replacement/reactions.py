@@ -43,7 +43,7 @@ class Reacting:
         """Take note of who has drifted."""
         self._drifted |= dict.fromkeys(one.job for one in commands if isinstance(one, LearnProfile))
 
-    def __call__(self, state: ClusterState, near: Collection[str], is_review: bool) -> PlanProposed | None:
+    def __call__(self, state: ClusterState, near: Collection[str], reviewed_at: int | None) -> PlanProposed | None:
         """The moves to be made now."""
         drifted, self._drifted = self._drifted, {}
         began = process_time_ns()
