@@ -13,7 +13,6 @@ from weaverl.domain.events import PlanProposed
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
 
-
 Think = Callable[[bytes, tuple[str, ...], int | None], PlanProposed | None]
 """Plans for an encoded state, the groups that have changed, and at a review the time of the last one."""
 
