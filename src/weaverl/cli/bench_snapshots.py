@@ -75,9 +75,7 @@ def measure_snapshots(number: int, seed: int, workers: int, progress: Callable[[
     )
 
 
-def _searches(
-    pool: Executor, number: int, seed: int, workers: int, progress: Callable[[], None]
-) -> "list[Future[_One]]":
+def _searches(pool: Executor, number: int, seed: int, workers: int, progress: Callable[[], None]) -> list[Future[_One]]:
     """The searches under way: of the first snapshots in the order of the traces, whichever is simulated first."""
     searches, first = list[Future[_One]](), deque(pool.submit(states, seed, trace) for trace in range(workers))
     for trace in count(workers):

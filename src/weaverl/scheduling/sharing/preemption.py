@@ -22,9 +22,7 @@ from weaverl.domain.commands import AnyCommand, DropMove, PlanMove
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import JobState
 from weaverl.domain.sharing import Preemption, Sharing
-from weaverl.domain.units import HOUR_US
 from weaverl.scheduling import lifecycle
-from weaverl.scheduling.expected_dollars import nodes_of_pin
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import asked_spec, change, choose, fold_group, without_job
 from weaverl.scheduling.progress import iterations_left
@@ -32,6 +30,7 @@ from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.sharing.order import places
 from weaverl.scheduling.sharing.promises import could_pause
 from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.scheduling.trial_moves import cost_of
 
 NOWHERE = Pin((), ())
 MOST_LOOKED_AT = 64
@@ -85,7 +84,7 @@ def leave(state: ClusterState, record: JobRecord, move: Move, iteration: int) ->
 def _victims(state: ClusterState, bounds: Preemption, first: JobRecord) -> list[JobRecord]:
     """Who makes way; nobody if that would not help."""
     able = [record for record in state.jobs.values() if _may_pause(state, bounds, first, record)]
-    able = sorted(able, key=lambda one: (one.spec.priority, one.unsaved, _cost(state, one), one.spec.name))
+    able = sorted(able, key=lambda one: (one.spec.priority, one.unsaved, cost_of(state, one), one.spec.name))
     able = able[:MOST_LOOKED_AT]
     seen, index = (first.spec.name, tuple(record.spec.name for record in able)), index_of(state)
     if not able or index.no_way == (index.version, *seen):
@@ -122,12 +121,6 @@ def _may_pause(state: ClusterState, bounds: Preemption, first: JobRecord, record
     left = iterations_left(record)
     has_stayed = state.now - record.started_at >= bounds.least_stay_seconds * 1e6
     return has_stayed and (left is None or left >= _LEAST_ITERATIONS) and could_pause(state, record)
-
-
-def _cost(state: ClusterState, record: JobRecord) -> float:
-    """Dollars of a cold start on nodes like those that the job has."""
-    assert record.pin is not None
-    return state.usd_per_hour(nodes_of_pin(record.pin)) * record.start_us / HOUR_US
 
 
 def _leaving(state: ClusterState, waiting: str) -> list[JobRecord]:
