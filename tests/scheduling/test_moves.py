@@ -23,6 +23,7 @@ from weaverl.domain.events import (
 from weaverl.domain.facts import SCHEMA, Fact
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
+from weaverl.errors import UsageError
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.expected_dollars import stay_of
 from weaverl.scheduling.movable import MOST_RESCUES, refusal
@@ -378,6 +379,11 @@ def test_a_long_job_may_move_once_more():
     state.parameters = msgspec.structs.replace(AT_ONCE, max_moves_per_job=0)
     record.moves = 0
     assert refusal(state, "a", 1, rescues=True)
+
+
+def test_another_move_after_no_time_at_all_is_refused():
+    with pytest.raises(UsageError, match="another_move_us is 0: give microseconds, 1 or more"):
+        Parameters(policy="weave", another_move_us=0)
 
 
 def test_nobody_gives_its_last_move_for_the_promise_of_another():
