@@ -20,7 +20,7 @@ from weaverl.domain.jobs import JobState, PhaseKind
 from weaverl.domain.timeline import Interval
 from weaverl.reports.palette import LIGHT, text_on
 from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale, save_picture, swatch
-from weaverl.scheduling.expected_dollars import nodes_of_pin, until_us
+from weaverl.scheduling.expected_dollars import course_of, nodes_of_pin, until_us
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import HORIZON, SHARE, mean_us, slack_us
 from weaverl.scheduling.replanning import propose
@@ -219,7 +219,7 @@ def _way(state: ClusterState, option: weave.Option, before: dict[str, float]) ->
     assert option.newcomer is not None
     judgement, usd = weave.judged(state, option)
     stays = [*option.company.stays, option.newcomer]
-    after = {**before, **_hours(until_us(stays, judgement.slowdowns))}
+    after = {**before, **_hours(until_us(stays, course_of(stays, judgement.slowdowns).ends_us))}
     others = [name for name in option.candidate.group.members if name != "new"]
     group = " and ".join(others) or "nobody"
     candidate = option.candidate

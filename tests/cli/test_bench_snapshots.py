@@ -22,10 +22,16 @@ def test_no_workers_are_refused():
         CliRunner().invoke(app, ["bench", "snapshots", "--workers", "0"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("hours", ["0", "-1", "nan"])
+def test_a_horizon_that_is_none_is_refused(hours):
+    with pytest.raises(UsageError, match=f"--horizon is {float(hours)}: give hours above 0, or inf"):
+        CliRunner().invoke(app, ["bench", "snapshots", "--horizon", hours], catch_exceptions=False)
+
+
 def test_what_is_found_does_not_depend_on_the_number_of_workers(monkeypatch):
     monkeypatch.setattr(bench_snapshots, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(workers))
     monkeypatch.setattr(bench_snapshots, "states", lambda seed, trace: [seed, trace] if trace % 3 else [])
-    monkeypatch.setattr(bench_snapshots, "_measured", lambda state: _One(state, 1.0 + state, 1.0, 1, 0.0))
+    monkeypatch.setattr(bench_snapshots, "_measured", lambda state, horizon_us: _One(state, 1.0 + state, 1.0, 1, 0.0))
     told = []
     figures = [measure_snapshots(7, 50, workers, lambda: told.append(1)) for workers in (1, 2, 5)]
     assert {tuple(one.by_jobs) for one in figures} == {("1", "2", "4", "50")}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from weaverl.domain.cluster import SwitchCost
 from weaverl.domain.jobs import HostMemory
 from weaverl.errors import UsageError
-from weaverl.scheduling.expected_dollars import ends_us, usd_until
+from weaverl.scheduling.expected_dollars import course_of
 from weaverl.scheduling.forecast import least_slowdowns
+from weaverl.scheduling.objectives import HORIZON_US, later_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.joint_work import Layout, _pinned, played
 from weaverl.scheduling.policies.layouts import Places, members_of, renumbered
@@ -82,7 +83,7 @@ def test_jobs_without_room_for_a_neighbour_stay_alone():
 def test_the_dollars_of_groups_as_they_are_are_those_that_weave_counts():
     of = world(job("", 10, 80, slo=1.3), job("", 10, 80, slo=1.3), job("", 40, 10, slo=1.8, gpus=(16, 8)))
     state = of.scheduler.state
-    by_weave = sum(usd_until(state, weave.company_of(state, group).until_us) for group in state.groups.values())
+    by_weave = sum(weave.company_of(state, group).usd for group in state.groups.values())
     assert as_placed(question_of(state)).usd == pytest.approx(by_weave)
 
 
@@ -95,7 +96,7 @@ def test_who_outlives_a_neighbour_is_slowed_until_that_one_ends_and_counts_so():
     company = weave.company_of(state, group)
     as_slow_to_its_end = [stay.left_us * slowdowns[stay.member.job] for stay in company.stays]
     assert max(company.until_us.values()) < max(as_slow_to_its_end)
-    assert as_placed(question).usd == pytest.approx(usd_until(state, company.until_us))
+    assert as_placed(question).usd == pytest.approx(company.usd)
 
 
 def test_what_it_cannot_search_is_refused_with_what_can_be_done():
@@ -177,10 +178,11 @@ def usd_of(question: Question, subset: tuple[int, ...], layout: Layout) -> float
     if broken(stays, least):
         return float("inf")
     found = played(workers, question.kinds, layout)
-    bound, ends = 0.0, ends_us(stays, least)
+    course = course_of(stays, least, HORIZON_US)
+    bound = later_usd(stays, course.left_us)
     for kind, places in zip(question.kinds, layout, strict=True):
         for members in members_of(places):
-            on = [end for number, end in enumerate(ends) if members >> number & 1]
+            on = [end for number, end in enumerate(course.ends_us) if members >> number & 1]
             bound += kind.usd_per_hour * max(on) / 3600e6
     return float("inf") if found.refused else max(found.usd, bound)
 

@@ -90,6 +90,14 @@ def snapshots(
     workers: Annotated[
         int | None, typer.Option(help="Processes; the figures are the same for any number.  [default: one a core]")
     ] = None,
+    horizon_hours: Annotated[
+        float | None,
+        typer.Option(
+            "--horizon",
+            metavar="HOURS",
+            help="Dollars are counted so far ahead; inf: until all jobs end.  [default: as far as the policy looks]",
+        ),
+    ] = None,
     as_json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - is standard output.")
     ] = None,
@@ -97,6 +105,8 @@ def snapshots(
     """Set policy weave beside the best regrouping of its jobs, searched exhaustively, at random moments."""
     from weaverl.cli.bench_snapshots import measure_snapshots
     from weaverl.cli.progress import progress_bars
+    from weaverl.domain.units import HOUR_US
+    from weaverl.scheduling.objectives import HORIZON_US
 
     if number < 1:
         raise UsageError(f"--snapshots is {number}: give 1 or more")
@@ -104,10 +114,14 @@ def snapshots(
         raise UsageError(f"--seed is {seed}: give 0 or more")
     if workers is not None and workers < 1:
         raise UsageError(f"--workers is {workers}: give 1 or more")
+    if horizon_hours is not None and not horizon_hours > 0.0:
+        raise UsageError(f"--horizon is {horizon_hours}: give hours above 0, or inf")
     check_writable(as_json)
     with progress_bars() as bars:
         advance = partial(bars.advance, bars.add_task("regrouping", total=number))
-        figures = measure_snapshots(number, seed, workers or len(os.sched_getaffinity(0)), advance)
+        processes = workers or len(os.sched_getaffinity(0))
+        horizon_us = HORIZON_US if horizon_hours is None else horizon_hours * HOUR_US
+        figures = measure_snapshots(number, seed, processes, advance, horizon_us)
     emit(figures, as_json, lambda: _print_snapshots(figures))
 
 
@@ -122,7 +136,8 @@ def _print_snapshots(figures: "SnapshotFigures") -> None:
         rows.append((jobs, str(one.snapshots), *(f"{ratio:.3f}" for ratio in ratios)))
     console = console_for(sys.stdout)
     console.print(sheet(heads, rows, console), crop=False)
-    console.print("Expected dollars over those of the best regrouping; settled: after free moves of one job.")
+    until = "until all jobs end" if figures.horizon_hours is None else f"of {figures.horizon_hours:g} hours"
+    console.print(f"Expected dollars {until}, over those of the best regrouping; settled: after free moves.")
 
 
 def _print_decisions(figures: "list[DecisionFigures]") -> None:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from itertools import count
+from math import isinf
 from multiprocessing import get_context
 from statistics import fmean
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from weaverl.cli.machine import machine
+from weaverl.domain.units import HOUR_US
+from weaverl.scheduling.objectives import HORIZON_US
 from weaverl.scheduling.policies.regrouping import as_placed, best_regrouping, question_of
 from weaverl.scheduling.state import ClusterState
 from weaverl.simulation.reproduction.runner import end_with_parent
@@ -19,10 +22,11 @@ from weaverl.simulation.snapshots import snapshot_of, states
 
 
 class Ratios(msgspec.Struct, frozen=True, kw_only=True):
-    """Expected dollars of the work that is left over those of the best regrouping: 1 is the best, less is a bug.
+    """Expected dollars over those of the best regrouping: 1 is the best, less is a bug.
 
-    ``settled``: after all moves of one job that would pay if moves were free, so that what is left over is what such
-    moves do not find; the rest is what moves that do not pay for themselves, or are yet to come, leave on the table.
+    They are those that it can change: of the hours to the horizon, and of the work beyond it that slowdowns put off.
+    ``settled``: after all moves that would pay if moves were free, so that what is left over is what the planner does
+    not find; the rest is what moves that do not pay for themselves, or are yet to come, leave on the table.
     """
 
     mean_ratio: float
@@ -34,9 +38,13 @@ class Ratios(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotFigures(Ratios, frozen=True, kw_only=True):
-    """Of all snapshots, and by number of jobs; ``plays`` of groups in all, and seconds of a core that searched."""
+    """Of all snapshots, and by number of jobs; ``plays`` of groups in all, and seconds of a core that searched.
+
+    No horizon: dollars until all jobs end.
+    """
 
     by_jobs: dict[str, Ratios]
+    horizon_hours: float | None
     seed: int
     plays: int
     search_seconds: float
@@ -52,7 +60,9 @@ class _One(NamedTuple):
     seconds: float
 
 
-def measure_snapshots(number: int, seed: int, workers: int, progress: Callable[[], None]) -> SnapshotFigures:
+def measure_snapshots(
+    number: int, seed: int, workers: int, progress: Callable[[], None], horizon_us: float = HORIZON_US
+) -> SnapshotFigures:
     """Search the best regrouping of so many snapshots on ``workers`` processes; ``progress`` is told of each.
 
     The snapshots and what is found of them do not depend on ``workers``.
@@ -60,13 +70,14 @@ def measure_snapshots(number: int, seed: int, workers: int, progress: Callable[[
     begun = time.perf_counter()
     with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         try:
-            found = [future.result() for future in _searches(pool, number, seed, workers, progress)]
+            found = [future.result() for future in _searches(pool, number, seed, workers, progress, horizon_us)]
         finally:
             pool.shutdown(cancel_futures=True)
     sizes = sorted({one.num_jobs for one in found})
     return SnapshotFigures(
         **msgspec.structs.asdict(_ratios(found)),
         by_jobs={str(size): _ratios([one for one in found if one.num_jobs == size]) for size in sizes},
+        horizon_hours=None if isinf(horizon_us) else horizon_us / HOUR_US,
         seed=seed,
         plays=sum(one.plays for one in found),
         search_seconds=sum(one.seconds for one in found),
@@ -75,12 +86,14 @@ def measure_snapshots(number: int, seed: int, workers: int, progress: Callable[[
     )
 
 
-def _searches(pool: Executor, number: int, seed: int, workers: int, progress: Callable[[], None]) -> list[Future[_One]]:
+def _searches(
+    pool: Executor, number: int, seed: int, workers: int, progress: Callable[[], None], horizon_us: float
+) -> list[Future[_One]]:
     """The searches under way: of the first snapshots in the order of the traces, whichever is simulated first."""
     searches, first = list[Future[_One]](), deque(pool.submit(states, seed, trace) for trace in range(workers))
     for trace in count(workers):
         for state in first.popleft().result()[: number - len(searches)]:
-            searches.append(pool.submit(_measured, state))
+            searches.append(pool.submit(_measured, state, horizon_us))
             searches[-1].add_done_callback(lambda _: progress())
         if len(searches) == number:
             break
@@ -90,14 +103,16 @@ def _searches(pool: Executor, number: int, seed: int, workers: int, progress: Ca
     return searches
 
 
-def _measured(state: bytes) -> _One:
+def _measured(state: bytes, horizon_us: float) -> _One:
     snapshot = snapshot_of(msgspec.msgpack.decode(state, type=ClusterState))
-    question = question_of(snapshot.placed)
-    placed, settled = as_placed(question), as_placed(question_of(snapshot.settled))
+    question = question_of(snapshot.placed, horizon_us)
+    placed, settled = as_placed(question), as_placed(question_of(snapshot.settled, horizon_us))
     begun = time.process_time()
     best = best_regrouping(question, settled.groups)
     seconds = time.process_time() - begun
-    return _One(len(question.workers), placed.usd / best.usd, settled.usd / best.usd, best.num_plays, seconds)
+    least_usd = best.usd - question.later_usd
+    ratio, settled_ratio = ((one.usd - question.later_usd) / least_usd for one in (placed, settled))
+    return _One(len(question.workers), ratio, settled_ratio, best.num_plays, seconds)
 
 
 def _ratios(found: Sequence[_One]) -> Ratios:

@@ -57,7 +57,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     the job's remaining work, the move's own cost taken off. ``rescues`` is the job whose promise is in danger where it
     is, if that is why; such a move may cost something. So may one that makes room for a job that waits,
     ``makes_room_for``. ``paused_for``: it is a move to the queue, so that this job can start; then there is no group
-    and no slot to go to.
+    and no slot to go to. ``together``: it pays together with the moves of these jobs, its own among them; then
+    ``saving_usd`` is that of all, and it waits for a boundary at which its place is to be had. ``joins`` is the one of
+    them that opens the group that it joins.
     """
 
     job: str
@@ -68,6 +70,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     rescues: str = ""
     makes_room_for: str = ""
     paused_for: str = ""
+    joins: str = ""
+    together: tuple[str, ...] = ()
 
 
 def pool_of(phase: PhaseKind) -> PoolKind:

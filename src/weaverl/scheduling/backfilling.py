@@ -12,7 +12,7 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Decision
-from weaverl.scheduling.expected_dollars import slowdowns_of, stay_of, stay_of_newcomer, until_us
+from weaverl.scheduling.expected_dollars import course_of, slowdowns_of, stay_of, stay_of_newcomer, until_us
 from weaverl.scheduling.policies.pinning import Demand, demands
 from weaverl.scheduling.state import ClusterState, JobRecord
 
@@ -50,7 +50,7 @@ def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: 
     else:
         others = [stay_of(state, state.jobs[name]) for name in chosen.group.members if name != spec.name]
         stays = [*others, stay_of_newcomer(state, spec, chosen.pin)]
-        until = until_us(stays, slowdowns_of(stays))
+        until = until_us(stays, course_of(stays, slowdowns_of(stays)).ends_us)
     start_us = expected_wait_us(state, first.spec, until)
     if state.now + start_us <= since + PATIENCE_US:
         return False
@@ -62,7 +62,7 @@ def _until_us(state: ClusterState, group: Group) -> dict[str, float]:
     if any(record.profile is None for record in records):
         return dict.fromkeys(group.nodes, inf)
     stays = [stay_of(state, record) for record in records]
-    return until_us(stays, slowdowns_of(stays))
+    return until_us(stays, course_of(stays, slowdowns_of(stays)).ends_us)
 
 
 def _enough_us(state: ClusterState, demand: Demand, free_at: Mapping[str, float]) -> float:

@@ -1,4 +1,4 @@
-"""What a group is expected to come to: its members' slowdowns, how long each node will be needed, and the dollars.
+"""What a group is expected to come to: its members' slowdowns, when each ends, and how long each node will be needed.
 
 A placement that slows its members makes them stay longer, and one that outlives its neighbours keeps their nodes, so
 that the least dollars an hour are not the least dollars. Each node is paid for until the last job that uses it is
@@ -7,7 +7,7 @@ expected to end.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import exp, floor, log
+from math import exp, floor, inf, log
 from typing import NamedTuple
 
 import msgspec
@@ -68,36 +68,46 @@ def slowdown_alone(member: Member) -> float:
     return (placed_us + switches.rollout_us + switches.training_us) / member.solo_us
 
 
-def until_us(stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> dict[str, float]:
-    """Until when each node is needed, in microseconds from now: as long as the last job that uses it."""
-    until: dict[str, float] = {}
-    for stay, end in zip(stays, ends_us(stays, slowdowns), strict=True):
-        for node in nodes_of_pin(stay.member.pin):
-            until[node] = max(until.get(node, 0.0), end)
-    return until
+class Course(NamedTuple):
+    """Of each member: when it ends, in microseconds from now, and the solo microseconds that it has left then.
+
+    Who goes on beyond a horizon has that for an end.
+    """
+
+    ends_us: list[float]
+    left_us: list[float]
 
 
-def ends_us(stays: Sequence[Stay], slowdowns: Mapping[str, float]) -> list[float]:
-    """When each member ends, in microseconds from now, where its slowdown falls as others end before it.
+def course_of(stays: Sequence[Stay], slowdowns: Mapping[str, float], horizon_us: float = inf) -> Course:
+    """How a group goes on, where slowdowns fall as members end.
 
     Each of the others has the same part in what is lost.
     """
     excess = [slowdowns[stay.member.job] - 1.0 for stay in stays]
     left = [float(stay.left_us) for stay in stays]
-    ends, now = [0.0] * len(stays), 0.0
+    ends, now, share = [horizon_us] * len(stays), 0.0, 1.0
     running = list(range(len(stays)))
-    share = 1.0
-    while running:
+    while running and now < horizon_us:
         paces = {place: 1.0 + excess[place] * share for place in running}
         first = min(running, key=lambda place: left[place] * paces[place])
-        passed = left[first] * paces[first]
+        passed = min(left[first] * paces[first], horizon_us - now)
         now += passed
         for place in running:
             left[place] = max(left[place] - passed / paces[place], 0.0)
-        ends[first] = now
-        running.remove(first)
+        if now < horizon_us:
+            ends[first], left[first] = now, 0.0
+            running.remove(first)
         share = (len(running) - 1) / max(len(stays) - 1, 1)
-    return ends
+    return Course(ends, left)
+
+
+def until_us(stays: Sequence[Stay], ends_us: Sequence[float]) -> dict[str, float]:
+    """Until when each node is needed, in microseconds from now: as long as the last job that uses it."""
+    until: dict[str, float] = {}
+    for stay, end in zip(stays, ends_us, strict=True):
+        for node in nodes_of_pin(stay.member.pin):
+            until[node] = max(until.get(node, 0.0), end)
+    return until
 
 
 def usd_until(state: ClusterState, until: Mapping[str, float]) -> float:

@@ -18,6 +18,8 @@ The rules, in full:
 - A job whose next rollout may run beside training has two iterations under way. From the plan on no rollout is granted
   that would run beside a training, so that it comes to the end of an iteration with nothing under way. It goes then
   if it has saved the iteration before it pushes the weights; if not, the move is dropped, since it would go on dry.
+- Moves that pay only together (see ``joint_moves``) are weighed together, and each is made at the first boundary of its
+  job at which its place is to be had.
 - A job that ends or fails before, or is cancelled, is not moved.
 """
 
@@ -29,7 +31,7 @@ from weaverl.domain.commands import AnyCommand, DropMove, PlanMove, RefusePlan
 from weaverl.domain.events import CheckpointWritten, PermitRequested, PlanProposed
 from weaverl.domain.groups import Move
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, placement, saving
+from weaverl.scheduling import joint_moves, lifecycle, placement, saving
 from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.progress import fill_us
 from weaverl.scheduling.rotation_state import ROLLOUT
@@ -99,15 +101,37 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     if move.paused_for:
         yield from preemption.leave(state, record, move, event.iteration - 1)
         return
+    if move.together:
+        yield from _with_others(state, record, move, event.iteration)
+        return
     option = option_of(state, without_record(state, record), record, move)
     if isinstance(option, str):
         yield DropMove(job=event.job, attempt=event.attempt, reason=option)
     elif reason := _pointless(state, move, option.saving_usd):
         yield DropMove(job=event.job, attempt=event.attempt, reason=reason)
     else:
-        weighed = msgspec.structs.replace(move, saving_usd=option.saving_usd)
-        reason = f"moves to {destination(move)} after iteration {event.iteration - 1}, to {purpose(weighed)}"
-        yield from lifecycle.end(record, JobState.QUEUED, reason)
+        yield from _leave(record, msgspec.structs.replace(move, saving_usd=option.saving_usd), event.iteration)
+
+
+def _with_others(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
+    """A job that moves together with others: it leaves if its place is to be had, or goes on for an iteration."""
+    others = joint_moves.others_of(state, move)
+    if joint_moves.are_on_their_way(state, others):
+        return
+    joint, now = joint_moves.made(state, others), joint_moves.option_now(state, move)
+    if move.job not in {one.job for one in joint.moves}:
+        yield DropMove(job=move.job, attempt=move.attempt, reason="its place is not to be had any more")
+    elif joint.saving_usd <= 0.0:
+        yield DropMove(job=move.job, attempt=move.attempt, reason="it would save nothing any more")
+    elif now is not None:
+        settled = msgspec.structs.replace(now[0], saving_usd=joint.saving_usd)
+        yield PlanMove(job=move.job, move=settled)
+        yield from _leave(record, settled, iteration)
+
+
+def _leave(record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
+    reason = f"moves to {destination(move)} after iteration {iteration - 1}, to {purpose(move)}"
+    yield from lifecycle.end(record, JobState.QUEUED, reason)
 
 
 def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
@@ -115,7 +139,7 @@ def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int)
     if not saving.is_known(record, iteration) or saving.waits(record, iteration):
         return
     reason = f"it has not saved iteration {iteration - 1}"
-    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=True)
+    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=not move.together)
     if move.paused_for and state.cluster.sharing is not None:
         yield from preemption.make_way(state, state.cluster.sharing)
 
@@ -133,6 +157,8 @@ def destination(move: Move) -> str:
     """Where a move leads, for people."""
     if move.paused_for:
         return "the queue"
+    if move.joins:
+        return f"the group that {move.joins} opens"
     return f"group {move.group}" if move.group else "a group of its own"
 
 
@@ -142,7 +168,10 @@ def purpose(move: Move) -> str:
         return f"let {move.paused_for} start"
     if move.makes_room_for:
         return f"make room for {move.makes_room_for}"
-    return f"keep the promise of {move.rescues}" if move.rescues else f"save ${move.saving_usd:.2f}"
+    if move.rescues:
+        return f"keep the promise of {move.rescues}"
+    others = [job for job in move.together if job != move.job]
+    return f"save ${move.saving_usd:.2f}" + (f" together with {', '.join(others)}" if others else "")
 
 
 def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:

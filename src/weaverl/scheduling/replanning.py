@@ -17,6 +17,7 @@ from weaverl.scheduling.movable import has_one_move, refusal
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
+from weaverl.scheduling.ruin_and_recreate import regrouping
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
@@ -60,6 +61,8 @@ def propose(
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
+    if not moves and (near is None or reviewed_at is not None):
+        moves += regrouping(state, state.parameters.regrouping_tries)
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
 
 
@@ -99,7 +102,7 @@ def _is_free_since(state: ClusterState, record: JobRecord, reviewed_at: int | No
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
     """The cheapest move of one member for the sake of a promise in danger, if one is, and whose it is."""
-    if len(group.members) < 2 or not _is_settled(state, group) or not state.moves.keys().isdisjoint(group.members):
+    if len(group.members) < 2 or not _is_settled(state, group) or _has_leavers(state, group):
         return None
     for endangered in _in_danger(state, group):
         options = list(_ways_out(state, group, endangered))
@@ -107,6 +110,12 @@ def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] 
             record, option = max(options, key=lambda one: one[1].saving_usd)
             return record, option, endangered.member.job
     return None
+
+
+def _has_leavers(state: ClusterState, group: Group) -> bool:
+    """Whether one of its members is to move; one that may wait for others to move first does not count yet."""
+    moves = (state.moves.get(name) for name in group.members)
+    return any(move is not None and (not move.together or state.jobs[move.job].ending is not None) for move in moves)
 
 
 def _ways_out(state: ClusterState, group: Group, endangered: Stay) -> Iterator[tuple[JobRecord, Option]]:

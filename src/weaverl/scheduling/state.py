@@ -40,8 +40,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ``another_move_us`` that it has run, not before it has stayed ``least_stay_us`` where it is, and only for a saving
     of ``saving_over_cost`` times what the move costs, and of at least ``least_saving_usd``; twice more, and at any
     time, to save a promise in danger. These are looked for whenever somebody comes or goes, a job has drifted, and
-    every ``review_us``. A job has drifted, and gets another profile, when what is measured is by a share of
-    ``profile_error`` off the one it has.
+    every ``review_us``, and then for moves that pay only together, in ``regrouping_tries`` tries. A job has drifted,
+    and gets another profile, when what is measured is by a share of ``profile_error`` off the one it has.
     ``hidden_switches``: policy weave restores the state of the job that is expected next before it asks, where that is
     in nobody's way.
     """
@@ -59,6 +59,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     least_stay_us: int = 1_800_000_000
     least_saving_usd: float = 5.0
     saving_over_cost: float = 2.0
+    regrouping_tries: int = 10
     review_us: int = 1_800_000_000
     profile_error: float = 0.08
     hidden_switches: bool = True

@@ -51,16 +51,6 @@ def decide_on(state: ClusterState, record: JobRecord, move: Move) -> Decision:
     return decided(candidate, judgement, Told())
 
 
-def after(state: ClusterState, moves: Iterable[Move]) -> ClusterState:
-    """The state after planned moves, each job at the end of an iteration; those that would be dropped are not made."""
-    for move in moves:
-        record = state.jobs[move.job]
-        option = option_of(state, without_record(state, record), record, move)
-        if not isinstance(option, str) and (option.saving_usd > 0.0 or move.rescues):
-            state = placed(state, record, option)
-    return state
-
-
 def candidate_of(without: ClusterState, spec: JobSpec, move: Move) -> Candidate | str:
     """The planned placement in a state without the job; or why it is not to be had any more."""
     group = without.groups.get(move.group)
@@ -97,19 +87,31 @@ def _colocated_again(without: ClusterState, spec: JobSpec, group: Group, move: M
 
 def placed(state: ClusterState, record: JobRecord, option: Option) -> ClusterState:
     """The state after the move, and after the job's start there."""
-    without, group = without_record(state, record), option.candidate.group
+    return put(without_record(state, record), record, option.candidate)
+
+
+def put(without: ClusterState, record: JobRecord, candidate: Candidate) -> ClusterState:
+    """The state after a job that has left its place has started in another."""
+    trial, group = trial_of(without), candidate.group
     progress = msgspec.structs.replace(record.progress, wall_us=record.progress.wall_us + record.start_us)
-    change(without, record.spec.name, pin=option.candidate.pin, group=group.name, progress=progress)
-    without.groups_made += group.name not in without.groups
-    fold_group(without, group)
-    return without
+    change(trial, record.spec.name, pin=candidate.pin, group=group.name, progress=progress)
+    trial.groups_made += group.name not in trial.groups
+    fold_group(trial, group)
+    return trial
 
 
 def without_record(state: ClusterState, record: JobRecord) -> ClusterState:
     """A state to try things on, in which the job has left its place."""
+    return without_records(state, (record,))
+
+
+def without_records(state: ClusterState, records: Iterable[JobRecord]) -> ClusterState:
+    """A state to try things on, in which some jobs have left their places."""
     trial = trial_of(state)
-    change(trial, record.spec.name, pin=None, group=None)
-    fold_group(trial, without_job(state, record).group)
+    for record in records:
+        group = without_job(trial, trial.jobs[record.spec.name]).group
+        change(trial, record.spec.name, pin=None, group=None)
+        fold_group(trial, group)
     return trial
 
 

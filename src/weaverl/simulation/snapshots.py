@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from weaverl.scheduling.joint_moves import after
 from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.state import ClusterState, Parameters
-from weaverl.scheduling.trial_moves import after
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.run import Run
 from weaverl.simulation.supply import Supply, empty_cluster

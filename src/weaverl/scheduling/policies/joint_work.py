@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.groups import Pin
 from weaverl.domain.units import HOUR_US
-from weaverl.scheduling.expected_dollars import Stay, ends_us, slowdowns_of
+from weaverl.scheduling.expected_dollars import Stay, course_of, slowdowns_of
+from weaverl.scheduling.objectives import HORIZON_US, LATER_PRICE, later_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.layouts import Demand, Places, layouts, members_of
 from weaverl.scheduling.round_model import NO_SWITCHES
@@ -69,16 +70,20 @@ class _Side(NamedTuple):
     least: Floats
 
 
-def played(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], layout: Layout) -> Played:
+def played(
+    workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], layout: Layout, horizon_us: float = HORIZON_US
+) -> Played:
     """The expected dollars of some jobs as one group, and whether ``weave`` would allow it."""
     stays = [_pinned(worker.stay, kinds, *nodes) for worker, *nodes in zip(workers, *layout, strict=True)]
     slowdowns = slowdowns_of(stays)
-    ends = ends_us(stays, slowdowns)
-    usd = sum(_usd(kind, places, ends) for kind, places in zip(kinds, layout, strict=True))
-    return Played(usd, slowdowns, weave.broken(stays, slowdowns, sharers=stays))
+    course = course_of(stays, slowdowns, horizon_us)
+    usd = sum(_usd(kind, places, course.ends_us) for kind, places in zip(kinds, layout, strict=True))
+    return Played(usd + later_usd(stays, course.left_us), slowdowns, weave.broken(stays, slowdowns, sharers=stays))
 
 
-def ways(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd: float) -> list[Way]:
+def ways(
+    workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd: float, horizon_us: float = HORIZON_US
+) -> list[Way]:
     """The ways to run some jobs as one group that may cost less than that, the least costly first.
 
     Jobs that would share no node, even through others, are no group. A job by itself has one way.
@@ -90,8 +95,10 @@ def ways(workers: Sequence[Worker], kinds: tuple[NodeKind, NodeKind], below_usd:
     allowed = np.array([worker.stay.allowed for worker in workers])
     is_kept = ~((slowdowns > 1.0) & (weave.foreseen(slowdowns) > allowed)).any(2)
     slowdowns = np.where(np.isfinite(slowdowns), slowdowns, 1.0)  # of what is ruled out
-    ends = _ends_us(np.array([worker.stay.left_us for worker in workers], np.float64), slowdowns)
+    left_us = np.array([worker.stay.left_us for worker in workers], np.float64)
+    ends, left = _course(left_us, slowdowns, horizon_us)
     usd = _least_usd(kinds[0], sides[0].members[:, None], ends) + _least_usd(kinds[1], sides[1].members[None], ends)
+    usd += left @ np.array([LATER_PRICE / HOUR_US * worker.stay.usd_per_hour for worker in workers])
     fits = is_kept & (usd < below_usd)
     fits &= _are_linked(sides[0].members, sides[1].members, len(workers))
     order = sorted(zip(usd[fits].tolist(), np.argwhere(fits).tolist(), strict=True))
@@ -151,23 +158,23 @@ def _least_slowdowns(workers: Sequence[Worker], rollout: _Side, training: _Side)
     return least
 
 
-def _ends_us(left_us: Floats, slowdowns: Floats) -> Floats:
-    """``expected_dollars.ends_us`` of all ways at once: bounds of slowdowns give bounds of ends."""
+def _course(left_us: Floats, slowdowns: Floats, horizon_us: float) -> tuple[Floats, Floats]:
+    """``expected_dollars.course_of`` of all ways at once: bounds of slowdowns bound ends and what is left."""
     num_jobs, excess = len(left_us), slowdowns - 1.0
-    left, ends = np.broadcast_to(left_us, slowdowns.shape).copy(), np.zeros_like(slowdowns)
-    now, is_running = np.zeros(slowdowns.shape[:2]), np.ones(slowdowns.shape, np.bool_)
+    left, ends = np.broadcast_to(left_us, slowdowns.shape).copy(), np.full_like(slowdowns, horizon_us)
+    now, is_running = np.zeros((*slowdowns.shape[:2], 1)), np.ones(slowdowns.shape, np.bool_)
     share = 1.0
     for num_running in range(num_jobs, 0, -1):
         paces = 1.0 + excess * share
         lasts = np.where(is_running, left * paces, np.inf)
         first = lasts.argmin(2)[:, :, None]
-        passed = np.take_along_axis(lasts, first, 2)
-        now += passed[:, :, 0]
-        left = np.maximum(left - passed / paces, 0.0)
-        np.put_along_axis(ends, first, now[:, :, None], 2)
+        passed = np.minimum(np.take_along_axis(lasts, first, 2), horizon_us - now)
+        now += passed
+        left = np.where(is_running, np.maximum(left - passed / paces, 0.0), left)
+        np.put_along_axis(ends, first, now, 2)
         np.put_along_axis(is_running, first, False, 2)
         share = (num_running - 2) / max(num_jobs - 1, 1)
-    return ends
+    return ends, left
 
 
 def _least_usd(kind: NodeKind, members: NDArray[np.int64], ends: Floats) -> Floats:

@@ -1,10 +1,10 @@
 """The best regrouping of all the jobs that are placed: the bound that ``weave`` is measured against.
 
 It answers for a moment: if every job could be put anywhere now, at no cost, which groups, nodes and places on them
-would leave the fewest expected dollars to be paid, under promises judged as ``weave`` judges them? It may do whatever
-``weave`` may: any numbers of nodes of both pools, shared in any way, by at most ``MOST_MEMBERS``. It may also leave any
-group as it is, or what others leave of it. Nodes are as many as it takes, so where a pool is limited it is a bound
-still. Its jobs ask for whole nodes, and the nodes of a pool are alike.
+would leave the fewest expected dollars to be paid (see ``objectives``), under promises judged as ``weave`` judges them?
+It may do whatever ``weave`` may: any numbers of nodes of both pools, shared in any way, by at most ``MOST_MEMBERS``. It
+may also leave any group as it is, or what others leave of it. Nodes are as many as it takes, so where a pool is limited
+it is a bound still. Its jobs ask for whole nodes, and the nodes of a pool are alike.
 
 The search is exact. The cost of a partition is the sum of what its groups cost, and that of a group is bounded from
 below before it is played. So the partition that could be the cheapest is found by dynamic programming over subsets of
@@ -21,6 +21,7 @@ import numpy as np
 from weaverl.domain.cluster import PoolKind
 from weaverl.errors import UsageError
 from weaverl.scheduling.expected_dollars import stay_of
+from weaverl.scheduling.objectives import HORIZON_US, later_usd
 from weaverl.scheduling.policies.joint_work import Floats, Layout, NodeKind, Way, Worker, played, ways
 from weaverl.scheduling.policies.layouts import renumbered
 from weaverl.scheduling.policies.weave import MOST_MEMBERS
@@ -52,14 +53,21 @@ class Regrouping(NamedTuple):
 
 
 class Question(NamedTuple):
-    """The jobs in the order in which they came, the nodes, and the groups as they are."""
+    """The jobs in the order in which they came, the nodes, the groups as they are, and how far ahead is looked."""
 
     workers: tuple[Worker, ...]
     kinds: tuple[NodeKind, NodeKind]
     groups: tuple[Together, ...]
+    horizon_us: float = HORIZON_US
+
+    @property
+    def later_usd(self) -> float:
+        """Dollars of the work beyond the horizon if nobody is slowed down: no regrouping changes them."""
+        stays = [worker.stay for worker in self.workers]
+        return later_usd(stays, [max(stay.left_us - self.horizon_us, 0.0) for stay in stays])
 
 
-def question_of(state: ClusterState) -> Question:
+def question_of(state: ClusterState, horizon_us: float = HORIZON_US) -> Question:
     """The jobs that are placed, and how.
 
     Raises UsageError if a job has no profile or asks for part of a node, or if the nodes of a pool differ.
@@ -69,8 +77,8 @@ def question_of(state: ClusterState) -> Question:
     workers = tuple(_worker(state, record, kinds) for record in records)
     numbers = {record.spec.name: number for number, record in enumerate(records)}
     groups = (tuple(sorted(numbers[name] for name in group.members)) for group in state.groups.values())
-    as_they_are = tuple(_where_they_are(workers, kinds, jobs) for jobs in groups)
-    return Question(workers, kinds, as_they_are)
+    question = Question(workers, kinds, (), horizon_us)
+    return question._replace(groups=tuple(_where_they_are(question, jobs) for jobs in groups))
 
 
 def as_placed(question: Question) -> Regrouping:
@@ -108,7 +116,7 @@ def _left_as_they_are(question: Question) -> Iterator[Together]:
     for group in question.groups:
         for number in range(1, len(group.jobs) + 1):
             for places in combinations(range(len(group.jobs)), number):
-                yield _where_they_are(question.workers, question.kinds, tuple(group.jobs[place] for place in places))
+                yield _where_they_are(question, tuple(group.jobs[place] for place in places))
 
 
 class _Subset:
@@ -117,8 +125,8 @@ class _Subset:
     def __init__(self, question: Question, subset: int, found: Sequence[Way] | None = None) -> None:
         self.jobs = tuple(job for job in range(len(question.workers)) if subset >> job & 1)
         self._workers = [question.workers[job] for job in self.jobs]
-        self._kinds = question.kinds
-        self._ways = ways(self._workers, self._kinds, inf) if found is None else found
+        self._question = question
+        self._ways = ways(self._workers, question.kinds, inf, question.horizon_us) if found is None else found
         self.best: Together | None = None
         self.num_plays = 0
 
@@ -143,7 +151,7 @@ class _Subset:
         while not self.is_known and self.usd < usd:
             least_usd, layout = self._ways[self.num_plays]
             self.num_plays += 1
-            found = played(self._workers, self._kinds, layout)
+            found = played(self._workers, self._question.kinds, layout, self._question.horizon_us)
             if not found.refused:
                 self.know(Together(self.jobs, layout, max(found.usd, least_usd)))
 
@@ -183,12 +191,12 @@ def _regrouping(question: Question, groups: tuple[Together, ...], num_plays: int
     return Regrouping(names, groups, sum(group.usd for group in groups), num_plays)
 
 
-def _where_they_are(workers: tuple[Worker, ...], kinds: tuple[NodeKind, NodeKind], jobs: tuple[int, ...]) -> Together:
+def _where_they_are(question: Question, jobs: tuple[int, ...]) -> Together:
     """Jobs on the nodes that they have, in the order in which they came, as in all that is compared with it."""
-    members = [workers[job] for job in jobs]
+    members = [question.workers[job] for job in jobs]
     pins = [worker.stay.member.pin for worker in members]
     layout = Layout(*(renumbered([pin.nodes(pool) for pin in pins]) for pool in PoolKind))
-    return Together(jobs, layout, played(members, kinds, layout).usd)
+    return Together(jobs, layout, played(members, question.kinds, layout, question.horizon_us).usd)
 
 
 def _worker(state: ClusterState, record: JobRecord, kinds: tuple[NodeKind, NodeKind]) -> Worker:

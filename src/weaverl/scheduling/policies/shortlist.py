@@ -22,6 +22,7 @@ from weaverl.scheduling.group_rows import SATURATED, closed_reason
 from weaverl.scheduling.group_table import CLOSED as ROW_CLOSED
 from weaverl.scheduling.group_table import FULL, GONE, GroupTable
 from weaverl.scheduling.index import ClusterIndex, index_of
+from weaverl.scheduling.objectives import HORIZON_US, LATER_PRICE
 from weaverl.scheduling.policies.pinning import Demand, demands
 from weaverl.scheduling.progress import UNKNOWN_ITERATIONS, iterations_left, mean_us
 from weaverl.scheduling.round_model import allowed_us, planned_durations
@@ -169,7 +170,8 @@ def _busy(state: ClusterState, spec: JobSpec, rows: Ints) -> _Busy:
 def _added_usd(state: ClusterState, spec: JobSpec, near: _Busy) -> Floats:
     """Dollars that a group would cost more in rounds of its busiest node.
 
-    All its nodes until the last member's end; for throughput all its members until their own, at their own prices.
+    All its nodes until the last member's end or the horizon, and the work that is not done by then; for throughput all
+    its members until their own ends, at their own prices.
     """
     assert spec.profile is not None
     groups = groups_of(state, near.rows)
@@ -178,13 +180,17 @@ def _added_usd(state: ClusterState, spec: JobSpec, near: _Busy) -> Floats:
     left_us = (iterations or UNKNOWN_ITERATIONS) * mean_us(spec.profile)
     chain = np.maximum(index_of(state).table["longest_us"][near.rows], planned_durations(spec.profile).solo_us)
     slowdown = np.maximum(near.busy_us / chain, 1.0)
+    alone = usd_alone(state, spec)
     if state.parameters.for_throughput:
         lives = np.array([_usd_of_lives(state, group) for group in groups], np.float64)
-        lost: Floats = lives * (slowdown - 1.0) + usd_alone(state, spec) * left_us * slowdown / HOUR_US
+        lost: Floats = lives * (slowdown - 1.0) + alone * left_us * slowdown / HOUR_US
         return lost
     until = np.array([_until_us(state, group) for group in groups], np.float64)
     usd_per_hour = np.array([state.usd_per_hour(group.nodes) for group in groups], np.float64)
-    added: Floats = usd_per_hour * (np.maximum(until, left_us) * slowdown - until) / HOUR_US
+    members = np.array([sum(usd_alone(state, one.spec) for one in state.members(group)) for group in groups])
+    needed = np.minimum(np.maximum(until, left_us) * slowdown, HORIZON_US)
+    later = LATER_PRICE * (members + alone) * needed * (1.0 - 1.0 / slowdown)
+    added: Floats = (usd_per_hour * (needed - np.minimum(until, HORIZON_US)) + later) / HOUR_US
     return added
 
 

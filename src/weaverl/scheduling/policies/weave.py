@@ -33,13 +33,12 @@ from weaverl.scheduling.expected_dollars import (
     slowdowns_of,
     stay_of,
     stay_of_newcomer,
-    until_us,
     usd_until,
 )
 from weaverl.scheduling.forecast import least_slowdowns
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
-from weaverl.scheduling.objectives import expected_usd, usd_of_lives
+from weaverl.scheduling.objectives import HORIZON_US, ahead_of, expected_usd, later_usd, usd_of_lives
 from weaverl.scheduling.policies import shortlist
 from weaverl.scheduling.policies.pinning import colocated, isolated, joined, nodes_of
 from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED, Floats
@@ -62,7 +61,7 @@ Slowdowns = TypeVar("Slowdowns", float, Floats)
 
 
 class Company(NamedTuple):
-    """Who is in a group already, until when each node is expected to be needed, in microseconds, and the dollars."""
+    """Who is in a group already, until when its nodes are needed and the dollars (``objectives.Ahead``)."""
 
     stays: list[Stay]
     until_us: dict[str, float]
@@ -249,8 +248,7 @@ def company_of(state: ClusterState, group: Group) -> Company:
     """A group as it is."""
     stays = [stay_of(state, record) for record in state.members(group)]
     slowdowns = slowdowns_of(stays)
-    until = until_us(stays, slowdowns)
-    return Company(stays, until, expected_usd(state, stays, slowdowns, until))
+    return Company(stays, *ahead_of(state, stays, slowdowns))
 
 
 def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company: Company, start_us: int) -> Option:
@@ -259,13 +257,13 @@ def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company:
         return Option(candidate, company, None, candidate.added_usd_per_hour)
     newcomer = stay_of_newcomer(state, spec, candidate.pin, start_us)
     if state.parameters.for_throughput:
-        return Option(
-            candidate, company, newcomer, usd_of_lives([newcomer], {spec.name: slowdown_alone(newcomer.member)})
-        )
-    until = dict(company.until_us)
+        ends_us = [newcomer.left_us * slowdown_alone(newcomer.member)]
+        return Option(candidate, company, newcomer, usd_of_lives([newcomer], ends_us))
+    until, end_us = dict(company.until_us), min(newcomer.left_us, HORIZON_US)
     for node in nodes_of_pin(candidate.pin):
-        until[node] = max(until.get(node, 0.0), newcomer.left_us)
-    return Option(candidate, company, newcomer, usd_until(state, until) - company.usd)
+        until[node] = max(until.get(node, 0.0), end_us)
+    later = later_usd([newcomer], [newcomer.left_us - end_us])
+    return Option(candidate, company, newcomer, usd_until(state, until) - usd_until(state, company.until_us) + later)
 
 
 def judged(state: ClusterState, option: Option, *, planned: bool = False) -> tuple[Judgement, float]:

@@ -13,7 +13,7 @@ from weaverl.domain.events import PlanProposed
 from weaverl.domain.groups import Group, Move, Pin
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Told
-from weaverl.scheduling.expected_dollars import nodes_of_pin, stay_of, usd_until
+from weaverl.scheduling.expected_dollars import nodes_of_pin, stay_of
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.placement import change, fold_group
@@ -49,9 +49,9 @@ def all_anew(state: ClusterState) -> PlacedAnew | None:
 
 
 def expected_usd(state: ClusterState) -> float:
-    """Of all groups whose members' times are known, from now until their last members have ended."""
+    """Of all groups whose members' times are known, from now on."""
     known = (group for group in state.groups.values() if _is_known(state, group))
-    return sum(usd_until(state, weave.company_of(state, group).until_us) for group in known)
+    return sum(weave.company_of(state, group).usd for group in known)
 
 
 def _is_known(state: ClusterState, group: Group) -> bool:

@@ -1,0 +1,139 @@
+"""Regroupings: moves that pay only together, found by ruin and recreate (Schrimpf et al., 2000).
+
+One move at a time does not find a swap, a job that makes place for another, or three that leave for nodes of their own.
+So some jobs of two groups are taken out at once and put back one by one, each where it adds the fewest expected dollars
+and keeps every promise: with what is left of the two groups, with others that were put back before it, or by itself.
+That is tried with several pairs of groups, several jobs of them and in several orders, and the best is proposed if it
+pays for its cold starts. A try costs as much as a few arrivals, however large the cluster is.
+"""
+
+from collections.abc import Collection, Sequence
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from weaverl.domain.groups import Group, Move
+from weaverl.scheduling.admission import Told
+from weaverl.scheduling.expected_dollars import stay_of
+from weaverl.scheduling.joint_moves import Made, made
+from weaverl.scheduling.movable import refusal
+from weaverl.scheduling.policies import weave
+from weaverl.scheduling.state import ClusterState, JobRecord
+from weaverl.scheduling.trial_moves import put, remaining_spec, without_records
+
+MOST_TAKEN_OUT = 5
+"""Jobs in one try."""
+
+
+class _Recreated(NamedTuple):
+    """The state with all jobs put back, and those of them that are elsewhere there."""
+
+    state: ClusterState
+    moved: tuple[str, ...]
+
+
+def regrouping(state: ClusterState, tries: int) -> tuple[Move, ...]:
+    """The best of some tries, in an order in which its jobs can go; empty if none pays.
+
+    The same state gives the same answer.
+    """
+    groups = [group for group in state.groups.values() if _may_change(state, group)]
+    if len(groups) < 2:
+        return ()
+    random, best = Random(f"{state.version} {state.now}"), Made(state, (), 0.0, 0.0)
+    for _ in range(tries):
+        found = _tried(state, random.sample(groups, 2), random)
+        if found is not None:
+            best = max(best, _as_moves(state, found), key=lambda one: one.saving_usd)
+    parameters = state.parameters
+    least = max((parameters.saving_over_cost - 1.0) * best.cost_usd, parameters.least_saving_usd)
+    return tuple(msgspec.structs.replace(move, saving_usd=best.saving_usd) for move in _paying(best, least))
+
+
+def _paying(best: Made, least_usd: float) -> tuple[Move, ...]:
+    return best.moves if best.saving_usd > least_usd else ()
+
+
+def _may_change(state: ClusterState, group: Group) -> bool:
+    """Whether a group's members are known and stay, and nobody is on the way to or from it."""
+    if group.quantum_us or not (group.rollout_nodes and group.training_nodes):
+        return False
+    if any(one.profile is None or one.ending for one in state.members(group)):
+        return False
+    return not any(move.group == group.name or job in group.members for job, move in state.moves.items())
+
+
+def _tried(state: ClusterState, groups: Sequence[Group], random: Random) -> _Recreated | None:
+    """Some jobs taken out and put back; None if fewer than two are elsewhere then, or if it is dearer than before."""
+    able = [name for group in groups for name in group.members if _may_move(state, state.jobs[name])]
+    if len(able) < 2:
+        return None
+    taken = random.sample(able, min(random.randint(2, MOST_TAKEN_OUT), len(able)))
+    trial = without_records(state, [state.jobs[name] for name in taken])
+    names = {group.name for group in groups}
+    left_usd = _usd_of(state, names) - _usd_of(trial, names)
+    for name in taken:
+        found = _cheapest(trial, state.jobs[name], names, left_usd)
+        if found is None:
+            return None
+        trial, left_usd = put(trial, state.jobs[name], found.candidate), left_usd - found.usd
+        names.add(found.candidate.group.name)
+    moved = tuple(name for name in taken if trial.jobs[name].pin != state.jobs[name].pin)
+    return _Recreated(trial, moved) if len(moved) > 1 else None
+
+
+def _usd_of(state: ClusterState, names: Collection[str]) -> float:
+    return sum(weave.company_of(state, state.groups[name]).usd for name in sorted(names) if name in state.groups)
+
+
+def _may_move(state: ClusterState, record: JobRecord) -> bool:
+    """Whether a job may move, could afford one more cold start after that, and can wait for others at a boundary.
+
+    One whose next rollout may run beside training cannot: it would run dry at each boundary.
+    """
+    if record.spec.staleness or refusal(state, record.spec.name, record.attempt):
+        return False
+    stay = stay_of(state, record)
+    return (stay.allowed - 1.0) * stay.left_us >= 2 * record.start_us
+
+
+def _cheapest(
+    trial: ClusterState, record: JobRecord, names: Collection[str], below_usd: float
+) -> weave.Cheapest | None:
+    spec, told = remaining_spec(record), Told()
+    groups = [group for name, group in trial.groups.items() if name in names]
+    options = weave.by_itself(trial, spec, record.start_us)
+    options += weave.into_groups(trial, spec, groups, record.start_us)
+    screened = weave.screened(trial, options, told, below_usd)
+    return weave.cheapest(trial, screened, told, below_usd=below_usd)
+
+
+def _as_moves(state: ClusterState, found: _Recreated) -> Made:
+    """The moves that lead there, if there is an order in which all of them can be made."""
+    moves, openers = list[Move](), dict[str, str]()
+    for name in found.moved:
+        record = found.state.jobs[name]
+        assert record.pin is not None and record.group is not None
+        goes_on_from = _goes_on_from(state, found, found.state.groups[record.group])
+        if goes_on_from is None:
+            return Made(state, (), 0.0, 0.0)
+        opener = name if goes_on_from else openers.setdefault(record.group, name)
+        moves.append(
+            Move(
+                job=name,
+                attempt=record.attempt,
+                group=goes_on_from,
+                pin=record.pin,
+                joins="" if opener == name else opener,
+                together=found.moved,
+            )
+        )
+    joint = made(state, moves)
+    return joint if len(joint.moves) == len(moves) else Made(state, (), 0.0, 0.0)
+
+
+def _goes_on_from(state: ClusterState, found: _Recreated, group: Group) -> str | None:
+    """The present group of those who stay in a group; empty if nobody does, None if they are of several."""
+    present = {str(state.jobs[name].group) for name in group.members if name not in found.moved}
+    return None if len(present) > 1 else next(iter(present), "")

@@ -1,0 +1,225 @@
+"""Moves that pay only together: found by ruin and recreate, each made when its place is to be had."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+from builders import World, cluster, job, node
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_moves import AT_ONCE, THREE, Apart, apart, check_log, commands, each_once, plan, play_with_plans, ran, steps
+
+from weaverl.domain.cluster import Slot
+from weaverl.domain.commands import DropMove, PlanMove
+from weaverl.domain.events import JobCancelled, PlanProposed
+from weaverl.domain.groups import Move, Pin
+from weaverl.domain.jobs import ENDED, JobState
+from weaverl.scheduling.admission import Candidate
+from weaverl.scheduling.joint_moves import after, made
+from weaverl.scheduling.movable import refusal
+from weaverl.scheduling.moves import destination, purpose
+from weaverl.scheduling.policies.weave import company_of
+from weaverl.scheduling.replanning import propose
+from weaverl.scheduling.ruin_and_recreate import regrouping
+from weaverl.scheduling.state import ClusterState
+from weaverl.scheduling.trial_moves import candidate_of, put, remaining_spec, without_records
+
+FRESH = Pin(*(tuple(Slot(name, device) for device in range(8)) for name in ("r2", "t2")))
+
+
+def to_fresh_nodes(world: Apart) -> tuple[Move, Move]:
+    """Job a opens a group of its own on nodes that are free, and the other one joins it there."""
+    together = ("a", world.stays)
+    jobs = world.scheduler.state.jobs
+    opens, joins = (
+        Move(job=name, attempt=jobs[name].attempt, group="", pin=FRESH, saving_usd=9.0, together=together)
+        for name in together
+    )
+    return opens, msgspec.structs.replace(joins, joins="a")
+
+
+def deliver_until(world: World, name: str, state: JobState) -> None:
+    while world.state(name) is not state:
+        world.deliver()
+
+
+def test_one_opens_the_group_and_the_other_joins_it():
+    world = apart(nodes=THREE)
+    moves = to_fresh_nodes(world)
+    assert plan(world, *moves) == [PlanMove(job=move.job, move=move) for move in moves]
+    world.run()
+    state = world.scheduler.state
+    assert world.admitted("a").pin == world.admitted(world.stays).pin == FRESH
+    assert world.admitted("a").group.name == world.admitted(world.stays).group.name
+    for name in ("a", world.stays):
+        assert (state.jobs[name].state, state.jobs[name].moves) == (JobState.FINISHED, 1)
+        assert Counter(ran(world, name)) == each_once(8)
+    assert not state.moves and not commands(world, DropMove)
+
+
+def test_who_joins_goes_on_until_the_group_is_there():
+    world = apart(nodes=THREE)
+    _, joins = moves = to_fresh_nodes(world)
+    plan(world, *moves)
+    done = world.scheduler.state.jobs[world.stays].iterations_done
+    deliver_until(world, "a", JobState.STOPPING)
+    while world.state("a") is not JobState.RUNNING:
+        assert world.state(world.stays) is JobState.RUNNING
+        world.deliver()
+    deliver_until(world, world.stays, JobState.STOPPING)
+    assert world.scheduler.state.jobs[world.stays].iterations_done > done
+    settled = world.scheduler.state.moves[world.stays]
+    assert settled == msgspec.structs.replace(
+        joins, group=world.admitted("a").group.name, joins="", saving_usd=settled.saving_usd
+    )
+
+
+def test_who_cannot_join_any_more_stays_where_it_is():
+    world = apart(nodes=THREE)
+    plan(world, *to_fresh_nodes(world))
+    world.send(JobCancelled(job="a"))
+    world.run()
+    (dropped,) = commands(world, DropMove)
+    assert (dropped.job, dropped.reason) == (world.stays, "its place is not to be had any more")
+    assert not dropped.unsaved
+    assert world.state(world.stays) is JobState.FINISHED
+    assert Counter(ran(world, world.stays)) == each_once(8)
+
+
+def test_nobody_goes_where_it_saves_nothing_any_more():
+    world = apart(nodes=THREE)
+    opens, _joins = to_fresh_nodes(world)
+    plan(world, msgspec.structs.replace(opens, together=("a",)))
+    world.run()
+    (dropped,) = commands(world, DropMove)
+    assert (dropped.job, dropped.reason) == ("a", "it would save nothing any more"), "alone as before, on other nodes"
+
+
+def test_a_job_that_waits_for_others_may_still_be_rescued():
+    world = apart(nodes=THREE)
+    plan(world, *to_fresh_nodes(world))
+    state = world.scheduler.state
+    assert refusal(state, "a", 1) == "a is to move already"
+    assert not refusal(state, "a", 1, rescues=True)
+    deliver_until(world, "a", JobState.STOPPING)
+    assert refusal(state, "a", 1, rescues=True)
+
+
+def test_what_people_read_of_them():
+    opens, joins = to_fresh_nodes(apart(nodes=THREE))
+    assert destination(opens) == "a group of its own"
+    assert destination(joins) == "the group that a opens"
+    assert purpose(opens) == f"save $9.00 together with {joins.job}"
+
+
+def two_pairs_alike(parameters=AT_ONCE) -> ClusterState:
+    """Two jobs that roll out for long, and two that train for long, each beside the one that is like it.
+
+    Their promises are strict: none of them could be the third in the other group.
+    """
+    nodes = [node(f"{pool}{number}") for pool in "rt" for number in range(6)]
+    world = World(cluster(*nodes), iterations=60, parameters=parameters)
+    times = {"rolls": (80, 10), "rolls too": (80, 10), "trains": (10, 80), "trains too": (10, 80)}
+    for name, (rollout, training) in times.items():
+        world.submit(
+            job(name, rollout, training, slo=1.25, host_gib=(9, 9), checkpoint_directory="here", iterations=200)
+        )
+    world.register_all()
+    while any(record.started_at is None for record in world.scheduler.state.jobs.values()):
+        world.deliver()
+    state = world.scheduler.state
+    trial = without_records(state, list(state.jobs.values()))
+    for name, group, nodes_of_both in (
+        ("rolls", "", "r0 t0"),
+        ("rolls too", "rolls", "r1 t0"),
+        ("trains", "", "r2 t2"),
+        ("trains too", "trains", "r2 t3"),
+    ):
+        pin = Pin(*(tuple(Slot(one, device) for device in range(8)) for one in nodes_of_both.split()))
+        record = state.jobs[name]
+        named = str(trial.jobs[group].group) if group else ""
+        candidate = candidate_of(trial, remaining_spec(record), Move(job=name, attempt=1, group=named, pin=pin))
+        assert isinstance(candidate, Candidate), candidate
+        trial = put(trial, record, candidate)
+    return trial
+
+
+def usd_of(state: ClusterState) -> float:
+    return sum(company_of(state, group).usd for group in state.groups.values())
+
+
+def test_a_swap_is_found_that_no_single_move_finds():
+    state = two_pairs_alike()
+    assert propose(state, ()) is None, "no single move pays"
+    moves = regrouping(state, 40)
+    then = after(state, moves)
+    assert [{*group.members} for group in then.groups.values()] in (
+        [{"rolls", "trains too"}, {"trains", "rolls too"}],
+        [{"rolls too", "trains"}, {"trains too", "rolls"}],
+        [{"rolls", "trains"}, {"rolls too", "trains too"}],
+    ) or len(then.groups) == 2
+    assert usd_of(then) < 0.7 * usd_of(state)
+    saved = usd_of(state) - usd_of(then)
+    assert all(0 < move.saving_usd < saved for move in moves), "the cold starts are taken off"
+
+
+def test_a_review_proposes_what_it_finds_and_a_change_does_not():
+    state = two_pairs_alike()
+    plan = propose(state, (), reviewed_at=state.now)
+    assert plan is not None
+    assert all(move.together for move in plan.moves)
+    none = msgspec.structs.replace(state.parameters, regrouping_tries=0)
+    assert propose(msgspec.structs.replace(state, parameters=none), (), reviewed_at=state.now) is None
+
+
+def test_the_same_state_gives_the_same_regrouping():
+    assert regrouping(two_pairs_alike(), 10) == regrouping(two_pairs_alike(), 10)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"moves": 1_000}, {"unsaved": 3}, {"attempt": 2, "state": JobState.STARTING}, {"started_at": None}]
+)
+def test_jobs_that_cannot_move_are_left_where_they_are(fields):
+    state = two_pairs_alike()
+    for name in ("rolls", "trains too"):
+        state.jobs[name] = msgspec.structs.replace(state.jobs[name], **fields)
+    assert not {"rolls", "trains too"} & {move.job for move in regrouping(state, 20)}
+
+
+def test_moves_are_made_as_soon_as_they_can_be_in_any_order():
+    state = two_pairs_alike()
+    moves = regrouping(state, 40)
+    backwards = made(state, moves[::-1])
+    assert {move.job for move in backwards.moves} == {move.job for move in moves}
+    assert usd_of(backwards.state) == pytest.approx(usd_of(after(state, moves)), rel=0.01)
+
+
+def together_at_random(state: ClusterState, number: int) -> PlanProposed | None:
+    """Two or three running jobs to slots of one another, with sense or without."""
+    running = [record for record in state.jobs.values() if record.state is JobState.RUNNING and record.pin]
+    if len(running) < 2:
+        return None
+    some = [running[(number + place) % len(running)] for place in range(min(2 + number % 2, len(running)))]
+    names = tuple(record.spec.name for record in some)
+    moves = []
+    for place, record in enumerate(some):
+        pin = FRESH if number % 3 else some[place - 1].pin
+        joins = names[0] if place and number % 5 else ""
+        group = "" if joins or number % 7 else str(some[place - 1].group)
+        moves.append(Move(job=names[place], attempt=record.attempt, group=group, pin=pin, joins=joins, together=names))
+    return PlanProposed(base_version=state.version, moves=tuple(moves))
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps, st.integers(0, 1000))
+def test_whatever_is_planned_together_nothing_is_lost_or_run_twice(given_steps, number):
+    world = apart(nodes=THREE)
+    play_with_plans(world, given_steps, lambda state: together_at_random(state, number))
+    check_log(world)
+    world.run()
+    state = world.scheduler.state
+    assert {record.state for record in state.jobs.values()} <= ENDED
+    assert not state.groups and not state.moves
+    for record in state.jobs.values():
+        if record.state is JobState.FINISHED and record.attempt == 1 + record.moves:
+            assert Counter(ran(world, record.spec.name)) == each_once(8)
