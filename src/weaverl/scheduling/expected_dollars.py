@@ -17,6 +17,7 @@ from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import JobSpec, PhaseProfile
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.forecast import forecast
+from weaverl.scheduling.prices import price_of_work, usd_alone
 from weaverl.scheduling.progress import UNKNOWN_ITERATIONS, allowed, forecast_error, left_us, mean_us
 from weaverl.scheduling.round_model import Member
 from weaverl.scheduling.spread import spread
@@ -29,7 +30,8 @@ _GRAIN = 0.05
 class Stay(NamedTuple):
     """A member with its mean times, the solo microseconds that it has left, and the slowdown that it may have there.
 
-    ``usd_per_hour`` is the price of GPUs of its own in both pools, ``error`` by how much forecasts were too low for it.
+    ``usd_per_hour`` is the price of GPUs of its own in both pools, ``error`` by how much forecasts were too low for it,
+    ``work_price`` that of work in the cluster, over its price on GPUs of one's own.
     """
 
     member: Member
@@ -38,6 +40,7 @@ class Stay(NamedTuple):
     allowed: float
     usd_per_hour: float = 0.0
     error: float = 0.0
+    work_price: float = 1.0
 
 
 def stay_of(state: ClusterState, record: JobRecord) -> Stay:
@@ -133,17 +136,12 @@ def _stay(
     assert profile is not None
     mean = msgspec.structs.replace(profile, rollout_max_seconds=profile.rollout_mean_seconds)
     member, usd_per_hour = planned_member(state, spec.name, mean, pin, spec.device_memory), usd_alone(state, spec)
+    price = price_of_work(state.spending)
     if record is None:
         solo_us = mean_us(profile) if spec.staleness else member.solo_us
-        return Stay(member, profile, (spec.iterations or UNKNOWN_ITERATIONS) * solo_us, slo, usd_per_hour)
+        return Stay(member, profile, (spec.iterations or UNKNOWN_ITERATIONS) * solo_us, slo, usd_per_hour, 0.0, price)
     may = allowed(record, slo, profile, state.now, lost_us)
-    return Stay(member, profile, left_us(record, profile), may, usd_per_hour, forecast_error(record))
-
-
-def usd_alone(state: ClusterState, spec: JobSpec) -> float:
-    """Price an hour of the GPUs that a job asks, if they were its own."""
-    rollout, training = state.cluster.rollout, state.cluster.training
-    return spec.rollout_gpus * rollout.usd_per_gpu_hour + spec.training_gpus * training.usd_per_gpu_hour
+    return Stay(member, profile, left_us(record, profile), may, usd_per_hour, forecast_error(record), price)
 
 
 def _rounded(allowed: float) -> float:

@@ -54,7 +54,7 @@ from weaverl.domain.events import (
 )
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import lifecycle, moves, placement, presence, profiling, progress
+from weaverl.scheduling import lifecycle, moves, placement, presence, prices, profiling, progress
 from weaverl.scheduling.rotation import Rotation
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, SYNC, TRAINING, RotationState
 from weaverl.scheduling.sharing import usage
@@ -280,6 +280,7 @@ class Known:
         self._regroup(command.group, {})
 
     def _regroup(self, group: Group, foreseen: Mapping[str, float]) -> None:
+        prices.fold_group(self.state, group)
         if self.state.cluster.sharing is not None:
             usage.fold_group(self.state, self.state.cluster.sharing, group)
         before = self.rotations.get(group.name)

@@ -13,10 +13,10 @@ from weaverl.domain.units import HOUR_US
 from weaverl.scheduling import replanning
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.backfilling import expected_wait_us
-from weaverl.scheduling.expected_dollars import usd_alone
 from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.placement import asked_spec, choose
 from weaverl.scheduling.policies import weave
+from weaverl.scheduling.prices import usd_alone
 from weaverl.scheduling.sharing.order import in_turn
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record

@@ -2,8 +2,8 @@
 
 Objective ``dollars``: nodes come and go, and each is paid for until the last job on it ends, but no further ahead than
 the horizon. Jobs come and go and others are moved, so that nothing stays as it is until all have ended; what is left
-to do by then is charged at the price at which work gets done in the long run (a rolling horizon, as in model
-predictive control). Objective ``throughput``: the nodes of a fixed fleet are paid for anyway, and what can be lost is
+to do by then is charged at the price of work in this cluster (a rolling horizon, as in model predictive control).
+Objective ``throughput``: the nodes of a fixed fleet are paid for anyway, and what can be lost is
 work. A second of a job's work is worth the price of the GPUs that it would have alone, so a job is charged that for
 each second that it lasts: the fewest dollars are the most work a second over the time to come and, among jobs of one
 size, the least mean completion time.
@@ -19,9 +19,6 @@ from weaverl.scheduling.state import ClusterState
 
 HORIZON_US = 8 * HOUR_US
 """So far ahead dollars are counted as things are."""
-
-LATER_PRICE = 0.55
-"""What work costs beyond the horizon, of what it costs on GPUs of its own: that at which traces have been run."""
 
 
 class Ahead(NamedTuple):
@@ -48,8 +45,7 @@ def expected_usd(state: ClusterState, stays: Sequence[Stay], slowdowns: Mapping[
 
 def later_usd(stays: Iterable[Stay], left_us: Iterable[float]) -> float:
     """Dollars for the solo microseconds that each has left at the horizon."""
-    usd_us = sum(stay.usd_per_hour * left for stay, left in zip(stays, left_us, strict=True))
-    return LATER_PRICE * usd_us / HOUR_US
+    return sum(stay.work_price * stay.usd_per_hour * left for stay, left in zip(stays, left_us, strict=True)) / HOUR_US
 
 
 def usd_of_lives(stays: Iterable[Stay], ends_us: Iterable[float]) -> float:

@@ -296,6 +296,14 @@ class Changed:
             names.clear()
 
 
+class Spending(msgspec.Struct):
+    """Micro-dollars an hour of nodes, and worth of the work done on them: of each group, and of all."""
+
+    groups: dict[str, tuple[int, int]] = {}
+    paid: int = 0
+    worth: int = 0
+
+
 class ClusterState(msgspec.Struct, dict=True):
     """Nodes, jobs and groups, in the order in which they came; ``ended`` are the jobs that will be forgotten, if any.
 
@@ -316,6 +324,7 @@ class ClusterState(msgspec.Struct, dict=True):
     groups_made: int = 0
     now: int = 0
     shares: Shares = msgspec.field(default_factory=Shares)
+    spending: Spending = msgspec.field(default_factory=Spending)
 
     @cached_property
     def changed(self) -> Changed:

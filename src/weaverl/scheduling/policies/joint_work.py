@@ -14,7 +14,7 @@ from weaverl.domain.cluster import PoolKind, Slot
 from weaverl.domain.groups import Pin
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.expected_dollars import Stay, course_of, slowdowns_of
-from weaverl.scheduling.objectives import HORIZON_US, LATER_PRICE, later_usd
+from weaverl.scheduling.objectives import HORIZON_US, later_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.layouts import Demand, Places, layouts, members_of
 from weaverl.scheduling.round_model import NO_SWITCHES
@@ -98,7 +98,7 @@ def ways(
     left_us = np.array([worker.stay.left_us for worker in workers], np.float64)
     ends, left = _course(left_us, slowdowns, horizon_us)
     usd = _least_usd(kinds[0], sides[0].members[:, None], ends) + _least_usd(kinds[1], sides[1].members[None], ends)
-    usd += left @ np.array([LATER_PRICE / HOUR_US * worker.stay.usd_per_hour for worker in workers])
+    usd += left @ np.array([worker.stay.work_price * worker.stay.usd_per_hour / HOUR_US for worker in workers])
     fits = is_kept & (usd < below_usd)
     fits &= _are_linked(sides[0].members, sides[1].members, len(workers))
     order = sorted(zip(usd[fits].tolist(), np.argwhere(fits).tolist(), strict=True))

@@ -17,13 +17,13 @@ from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import CLOSED, NO_ROOM, Told
-from weaverl.scheduling.expected_dollars import usd_alone
 from weaverl.scheduling.group_rows import SATURATED, closed_reason
 from weaverl.scheduling.group_table import CLOSED as ROW_CLOSED
 from weaverl.scheduling.group_table import FULL, GONE, GroupTable
 from weaverl.scheduling.index import ClusterIndex, index_of
-from weaverl.scheduling.objectives import HORIZON_US, LATER_PRICE
+from weaverl.scheduling.objectives import HORIZON_US
 from weaverl.scheduling.policies.pinning import Demand, demands
+from weaverl.scheduling.prices import price_of_work, usd_alone
 from weaverl.scheduling.progress import UNKNOWN_ITERATIONS, iterations_left, mean_us
 from weaverl.scheduling.round_model import allowed_us, planned_durations
 from weaverl.scheduling.stacked_rounds import Bools, Ints
@@ -189,7 +189,7 @@ def _added_usd(state: ClusterState, spec: JobSpec, near: _Busy) -> Floats:
     usd_per_hour = np.array([state.usd_per_hour(group.nodes) for group in groups], np.float64)
     members = np.array([sum(usd_alone(state, one.spec) for one in state.members(group)) for group in groups])
     needed = np.minimum(np.maximum(until, left_us) * slowdown, HORIZON_US)
-    later = LATER_PRICE * (members + alone) * needed * (1.0 - 1.0 / slowdown)
+    later = price_of_work(state.spending) * (members + alone) * needed * (1.0 - 1.0 / slowdown)
     added: Floats = (usd_per_hour * (needed - np.minimum(until, HORIZON_US)) + later) / HOUR_US
     return added
 
