@@ -486,9 +486,8 @@ def check_invariants(scheduler: Scheduler) -> None:
             assert owners.setdefault(name, group.name) == group.name, f"{name} is in two groups"
     spending = state.spending
     assert spending.groups.keys() == state.groups.keys()
-    assert (spending.paid, spending.worth) == tuple(
-        sum(one[side] for one in spending.groups.values()) for side in (0, 1)
-    )
+    assert spending.paid == sum(paid for paid, _ in spending.groups.values())
+    assert spending.worth == sum(worth for _, worth in spending.groups.values())
     for name in state.nodes:
         resident = sum(_host_bytes_on(record, name) for record in state.jobs.values())
         assert index_of(state).resident_bytes(name) == resident <= state.usable_host_bytes(name), f"memory of {name}"

@@ -67,7 +67,7 @@ def test_it_follows_who_leaves_and_not_what_is_only_tried():
 
 @pytest.mark.parametrize(("slowdown", "pays"), [(1.8, True), (2.2, False)])
 def test_in_a_quiet_cluster_sharing_pays_only_if_it_would_to_the_end(slowdown, pays):
-    """Two jobs on one pair of nodes cost less than on two pairs if each is slowed to less than 2, however far is seen."""
+    """On one pair of nodes two jobs cost less than on two if each is slowed to less than 2, however far is seen."""
     of = world()
     for name in ("a", "b"):
         of.submit(job(name, 10, 80, slo=1.0, iterations=2000))
