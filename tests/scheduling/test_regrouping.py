@@ -174,7 +174,9 @@ def usd_of(question: Question, subset: tuple[int, ...], layout: Layout) -> float
     """As weave judges: what a bound rules out is not played, and what is played costs its bound at least."""
     workers = [question.workers[number] for number in subset]
     stays = [_pinned(worker.stay, question.kinds, *places) for worker, *places in zip(workers, *layout, strict=True)]
-    least = least_slowdowns([stay.member for stay in stays], {s.member.job: max(s.allowed, 1.0) for s in stays})
+    slos = {one.member.job: max(one.allowed, 1.0) for one in stays}
+    tails = {one.member.job: one.profile.rollout_p80 for one in stays}
+    least = least_slowdowns([stay.member for stay in stays], slos, tails)
     if broken(stays, least):
         return float("inf")
     found = played(workers, question.kinds, layout)

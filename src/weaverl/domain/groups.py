@@ -53,13 +53,12 @@ class Group(msgspec.Struct, frozen=True):
 class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A running job's way to other slots: at the end of an iteration, through its checkpoint, as its next attempt.
 
-    ``group`` is the one it joins; empty for a group of its own. ``saving_usd`` is what is expected to be saved over
-    the job's remaining work, the move's own cost taken off. ``rescues`` is the job whose promise is in danger where it
-    is, if that is why; such a move may cost something. So may one that makes room for a job that waits,
-    ``makes_room_for``. ``paused_for``: it is a move to the queue, so that this job can start; then there is no group
-    and no slot to go to. ``together``: it pays together with the moves of these jobs, its own among them; then
-    ``saving_usd`` is that of all, and it waits for a boundary at which its place is to be had. ``joins`` is the one of
-    them that opens the group that it joins.
+    ``group`` is the one it joins; empty for one that is yet to come. ``saving_usd`` is what is expected to be saved,
+    its own cost taken off. ``rescues`` is the job whose promise is in danger where it is, if that is why; such a move
+    may cost something. So may one that makes room for a job that waits, ``makes_room_for``. ``paused_for``: it is a
+    move to the queue, so that this job can start; then there is no group and no slot to go to. ``together``: it pays
+    together with the moves of these jobs, its own among them; then ``saving_usd`` is that of all, and it waits for a
+    boundary at which its place is to be had. ``joins`` is the one of them that opens the group that it joins.
     """
 
     job: str
@@ -72,6 +71,11 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     paused_for: str = ""
     joins: str = ""
     together: tuple[str, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether its job goes at its next boundary, if it goes: it does not wait for others."""
+        return not self.together
 
 
 def pool_of(phase: PhaseKind) -> PoolKind:

@@ -90,16 +90,18 @@ def course_of(stays: Sequence[Stay], slowdowns: Mapping[str, float], horizon_us:
     left = [float(stay.left_us) for stay in stays]
     ends, now, share = [horizon_us] * len(stays), 0.0, 1.0
     running = list(range(len(stays)))
-    while running and now < horizon_us:
+    while running:
         paces = {place: 1.0 + excess[place] * share for place in running}
         first = min(running, key=lambda place: left[place] * paces[place])
-        passed = min(left[first] * paces[first], horizon_us - now)
-        now += passed
+        lasts = left[first] * paces[first]
+        passed = min(lasts, horizon_us - now)
         for place in running:
             left[place] = max(left[place] - passed / paces[place], 0.0)
-        if now < horizon_us:
-            ends[first], left[first] = now, 0.0
-            running.remove(first)
+        if lasts > passed:
+            break
+        now += passed
+        ends[first], left[first] = now, 0.0
+        running.remove(first)
         share = (len(running) - 1) / max(len(stays) - 1, 1)
     return Course(ends, left)
 

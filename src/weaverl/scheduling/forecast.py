@@ -13,7 +13,7 @@ from weaverl.domain.cluster import Slot
 from weaverl.domain.groups import Pin
 from weaverl.scheduling.play import Play
 from weaverl.scheduling.players import Pair, Player
-from weaverl.scheduling.round_model import Member, chains_us, held_us, held_where_shared, lines_of
+from weaverl.scheduling.round_model import Member, chains_us, held_where_shared, lines_of
 from weaverl.scheduling.tails import PUBLISHED_TAIL, TailRule
 
 ITERATIONS = 15
@@ -53,18 +53,23 @@ def forecast(
     return {member.job: player.slowdown() for member, player in zip(members, players, strict=True)}
 
 
-def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dict[str, float]:
+def least_slowdowns(
+    members: Sequence[Member], slos: Mapping[str, float], tails: Mapping[str, float] = {}
+) -> dict[str, float]:
     """What no order of phases can beat for a member while the others keep their SLOs; infinite where none can do.
 
     The others need a slot that is shared for their phases at least once in ``slo`` solo times each. What that leaves
     of the slot's time must do for the member's own phases. A group with any bound above its member's SLO is pruned.
+    Slots may be free of a rollout once its tail can be moved (``tails``, as in ``forecast``), and of every switch.
     """
-    lines = lines_of(members)
-    held = _least_held_us(members, lines)
+    bodies = [us for one in members for us in (one.durations.rollout_us, one.durations.training_us)]
+    held = list(map(float, bodies))
+    for place, member in enumerate(members):
+        held[2 * place] *= tails.get(member.job, 1.0)
     solo = [member.solo_us for member in members]
-    least = [chain / one for chain, one in zip(chains_us(members, held), solo, strict=True)]
+    least = [chain / one for chain, one in zip(chains_us(members, bodies), solo, strict=True)]
     needs = [us / (slos[members[vertex // 2].job] * solo[vertex // 2]) for vertex, us in enumerate(held)]
-    for line in lines:
+    for line in lines_of(members):
         load = sum(needs[vertex] for vertex in line)
         for place in {vertex // 2 for vertex in line}:
             own = [vertex for vertex in line if vertex // 2 == place]
@@ -72,15 +77,6 @@ def least_slowdowns(members: Sequence[Member], slos: Mapping[str, float]) -> dic
             share = sum(held[vertex] for vertex in own) / solo[place]
             least[place] = max(least[place], share / left if left > 0 else inf)
     return {member.job: bound for member, bound in zip(members, least, strict=True)}
-
-
-def _least_held_us(members: Sequence[Member], lines: Sequence[Sequence[int]]) -> list[int]:
-    """How long each phase holds its slots at least: without the switches that may be hidden."""
-    held = held_us(members, lines)
-    for place, member in enumerate(members):
-        if member.hides is not None:
-            held[2 * place : 2 * place + 2] = member.durations.rollout_us, member.durations.training_us
-    return held
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ import msgspec
 
 from weaverl.domain.groups import Move
 from weaverl.scheduling.expected_dollars import nodes_of_pin
+from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.state import ClusterState
@@ -22,7 +23,7 @@ from weaverl.scheduling.trial_moves import Option, option_of, placed, without_re
 class Made(NamedTuple):
     """The state after moves, the moves in an order in which they can be made, and the dollars.
 
-    ``saving_usd`` is saved over the work that is left, ``cost_usd``, that of the moves, taken off.
+    ``saving_usd`` are the expected dollars that are saved, ``cost_usd``, that of the moves, taken off.
     """
 
     state: ClusterState
@@ -31,16 +32,11 @@ class Made(NamedTuple):
     cost_usd: float
 
 
-def others_of(state: ClusterState, move: Move) -> list[Move]:
-    """Those that are still to be made of the moves that it is one of."""
-    some = (state.moves.get(job) for job in move.together)
-    return [one for one in some if one is not None and one.together == move.together]
-
-
-def are_on_their_way(state: ClusterState, moves: Iterable[Move]) -> bool:
-    """Whether a job of these has left its place and is not in the next one yet."""
-    records = [state.jobs[move.job] for move in moves]
-    return any(record.ending is not None or record.pin is None for record in records)
+def all_of(state: ClusterState, move: Move) -> list[Move]:
+    """A move, and those that are still to be made of the others that it is made together with."""
+    some = (state.moves.get(job) for job in move.together if job != move.job)
+    others = [one for one in some if one is not None and one.together == move.together]
+    return [move, *(one for one in others if state.jobs[one.job].pin is not None)]
 
 
 def made(state: ClusterState, moves: Iterable[Move]) -> Made:
@@ -59,13 +55,24 @@ def made(state: ClusterState, moves: Iterable[Move]) -> Made:
 
 
 def option_now(state: ClusterState, move: Move) -> tuple[Move, Option] | None:
-    """A move with its group by name, and what it is worth by itself; None if it cannot be made now."""
+    """A move with its group by name, and what it is worth by itself; None if it cannot be made now.
+
+    Beside somebody who is yet to leave, with whom nobody has planned it, no promise may be without its whole reserve.
+    """
     settled = _with_group(state, move)
     if settled is None:
         return None
+    group = state.groups.get(settled.group)
+    planned = group is None or not any(job in group.members for job in move.together if job in state.moves)
     record = state.jobs[move.job]
-    option = option_of(state, without_record(state, record), record, settled)
+    option = option_of(state, without_record(state, record), record, settled, planned=planned)
     return None if isinstance(option, str) else (settled, option)
+
+
+def is_closed(state: ClusterState, move: Move) -> bool:
+    """Whether nobody may join the group of a move, or leave that of its job, for a while: somebody comes or leaves."""
+    names = {move.group, state.jobs[move.job].group}
+    return any(closed_reason(state, group) for name, group in state.groups.items() if name in names)
 
 
 def after(state: ClusterState, moves: Iterable[Move]) -> ClusterState:

@@ -70,6 +70,7 @@ class Known:
 
     def __init__(self, state: ClusterState, rotations: dict[str, RotationState]) -> None:
         self.state = state
+        prices.fold_missing(state)
         self.rotations = {
             name: Rotation(one, self._pins(one.group), self._ahead(one.group)) for name, one in rotations.items()
         }

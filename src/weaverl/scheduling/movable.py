@@ -17,7 +17,7 @@ def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = Fals
         return f"{job} keeps no checkpoints, so that it cannot be moved"
     if record.profile is None or record.started_at is None:
         return f"{job} has no profile yet"
-    if job in state.moves and not (rescues and state.moves[job].together and record.ending is None):
+    if job in state.moves and not (rescues and not state.moves[job].is_certain):
         return f"{job} is to move already"
     if record.moves >= most_moves_of(state, record) + (MOST_RESCUES if rescues and parameters.max_moves_per_job else 0):
         return f"{job} was moved {record.moves} times already"

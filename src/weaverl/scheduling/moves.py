@@ -101,7 +101,7 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
     if move.paused_for:
         yield from preemption.leave(state, record, move, event.iteration - 1)
         return
-    if move.together:
+    if not move.is_certain:
         yield from _with_others(state, record, move, event.iteration)
         return
     option = option_of(state, without_record(state, record), record, move)
@@ -115,11 +115,11 @@ def at_boundary(state: ClusterState, record: JobRecord, event: PermitRequested) 
 
 def _with_others(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
     """A job that moves together with others: it leaves if its place is to be had, or goes on for an iteration."""
-    others = joint_moves.others_of(state, move)
-    if joint_moves.are_on_their_way(state, others):
+    moves = joint_moves.all_of(state, move)
+    if any(state.jobs[one.job].ending is not None for one in moves) or joint_moves.is_closed(state, move):
         return
-    joint, now = joint_moves.made(state, others), joint_moves.option_now(state, move)
-    if move.job not in {one.job for one in joint.moves}:
+    joint, now = joint_moves.made(state, moves), joint_moves.option_now(state, move)
+    if all(one.job != move.job for one in joint.moves):
         yield DropMove(job=move.job, attempt=move.attempt, reason="its place is not to be had any more")
     elif joint.saving_usd <= 0.0:
         yield DropMove(job=move.job, attempt=move.attempt, reason="it would save nothing any more")
@@ -138,8 +138,10 @@ def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int)
     """The job cannot leave here: it waits for its next save, or stays, and others are asked to make way."""
     if not saving.is_known(record, iteration) or saving.waits(record, iteration):
         return
+    if not move.is_certain and saving.may_save(record):
+        return
     reason = f"it has not saved iteration {iteration - 1}"
-    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=not move.together)
+    yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=True)
     if move.paused_for and state.cluster.sharing is not None:
         yield from preemption.make_way(state, state.cluster.sharing)
 

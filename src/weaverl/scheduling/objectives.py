@@ -48,6 +48,11 @@ def later_usd(stays: Iterable[Stay], left_us: Iterable[float]) -> float:
     return sum(stay.work_price * stay.usd_per_hour * left for stay, left in zip(stays, left_us, strict=True)) / HOUR_US
 
 
+def least_later_usd(stay: Stay) -> float:
+    """Of a job that nobody slows down."""
+    return later_usd([stay], [max(stay.left_us - HORIZON_US, 0.0)])
+
+
 def usd_of_lives(stays: Iterable[Stay], ends_us: Iterable[float]) -> float:
     """Dollars of all members' lives, each at the price of nodes of its own."""
     return sum(stay.usd_per_hour * end for stay, end in zip(stays, ends_us, strict=True)) / HOUR_US

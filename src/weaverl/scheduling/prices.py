@@ -31,6 +31,13 @@ def fold_group(state: ClusterState, group: Group) -> None:
         spending.paid, spending.worth = spending.paid + paid, spending.worth + worth
 
 
+def fold_missing(state: ClusterState) -> None:
+    """Fold the groups of a state that was written before prices were kept."""
+    for name, group in state.groups.items():
+        if name not in state.spending.groups:
+            fold_group(state, group)
+
+
 def price_of_work(spending: Spending) -> float:
     """Dollars that are paid for work that is worth one: from a quarter to 1, and 1 where nothing runs."""
     if not spending.worth:

@@ -47,10 +47,15 @@ def _asked(known: Known, event: PermitRequested) -> Iterable[AnyCommand]:
     record = known.state.jobs.get(event.job)
     if record is None or record.attempt != event.attempt:
         return ()
-    if event.job in known.state.moves:
+    move = known.state.moves.get(event.job)
+    if move is not None:
         rotation = known.rotation_of(record)
         is_free = rotation is not None and not permits_of(rotation.state, event.job)
-        return moves.at_boundary(known.state, record, event) if is_free else ()
+        leaving = moves.at_boundary(known.state, record, event) if is_free else ()
+        if move.is_certain:
+            return leaving
+        if decided := list(leaving):
+            return decided
     if record.profiling:
         profile = profiling.learned(record, event)
     elif event.phase is ROLLOUT and known.state.parameters.by_slack:

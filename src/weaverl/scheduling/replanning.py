@@ -102,7 +102,8 @@ def _is_free_since(state: ClusterState, record: JobRecord, reviewed_at: int | No
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
     """The cheapest move of one member for the sake of a promise in danger, if one is, and whose it is."""
-    if len(group.members) < 2 or not _is_settled(state, group) or _has_leavers(state, group):
+    is_changing = any(move.is_certain for move in _moves_from(state, group))
+    if len(group.members) < 2 or is_changing or not _is_settled(state, group):
         return None
     for endangered in _in_danger(state, group):
         options = list(_ways_out(state, group, endangered))
@@ -112,10 +113,8 @@ def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] 
     return None
 
 
-def _has_leavers(state: ClusterState, group: Group) -> bool:
-    """Whether one of its members is to move; one that may wait for others to move first does not count yet."""
-    moves = (state.moves.get(name) for name in group.members)
-    return any(move is not None and (not move.together or state.jobs[move.job].ending is not None) for move in moves)
+def _moves_from(state: ClusterState, group: Group) -> Iterator[Move]:
+    return (state.moves[name] for name in group.members if name in state.moves)
 
 
 def _ways_out(state: ClusterState, group: Group, endangered: Stay) -> Iterator[tuple[JobRecord, Option]]:

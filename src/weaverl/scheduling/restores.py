@@ -109,7 +109,8 @@ def _may_restore(rotation: Rotation, cluster: ClusterState, member: Member, pool
         return False
     if record.spec.placement is not Placement.DISAGGREGATED and (rotation.holding | rotation.asking) & member.bit:
         return False
-    if pool is PoolKind.ROLLOUT and member.name in cluster.moves:
+    move = cluster.moves.get(member.name)
+    if pool is PoolKind.ROLLOUT and move is not None and move.is_certain:
         return False
     if any(member.name not in lane.ring for lane in seat.lanes):
         return False

@@ -4,7 +4,7 @@ One move at a time does not find a swap, a job that makes place for another, or 
 So some jobs of two groups are taken out at once and put back one by one, each where it adds the fewest expected dollars
 and keeps every promise: with what is left of the two groups, with others that were put back before it, or by itself.
 That is tried with several pairs of groups, several jobs of them and in several orders, and the best is proposed if it
-pays for its cold starts. A try costs as much as a few arrivals, however large the cluster is.
+pays for its cold starts. A try costs as much as a few arrivals.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,12 +18,17 @@ from weaverl.scheduling.admission import Told
 from weaverl.scheduling.expected_dollars import stay_of
 from weaverl.scheduling.joint_moves import Made, made
 from weaverl.scheduling.movable import refusal
+from weaverl.scheduling.objectives import least_later_usd
 from weaverl.scheduling.policies import weave
+from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import put, remaining_spec, without_records
 
 MOST_TAKEN_OUT = 5
 """Jobs in one try."""
+
+MOST_GROUPS = 8
+"""Among more groups one move at a time finds about as much, in a third of the time."""
 
 
 class _Recreated(NamedTuple):
@@ -39,7 +44,7 @@ def regrouping(state: ClusterState, tries: int) -> tuple[Move, ...]:
     The same state gives the same answer.
     """
     groups = [group for group in state.groups.values() if _may_change(state, group)]
-    if len(groups) < 2:
+    if len(groups) < 2 or len(state.groups) > MOST_GROUPS:
         return ()
     random, best = Random(f"{state.version} {state.now}"), Made(state, (), 0.0, 0.0)
     for _ in range(tries):
@@ -73,8 +78,9 @@ def _tried(state: ClusterState, groups: Sequence[Group], random: Random) -> _Rec
     trial = without_records(state, [state.jobs[name] for name in taken])
     names = {group.name for group in groups}
     left_usd = _usd_of(state, names) - _usd_of(trial, names)
-    for name in taken:
-        found = _cheapest(trial, state.jobs[name], names, left_usd)
+    later = {name: least_later_usd(stay_of(state, state.jobs[name])) for name in taken}
+    for place, name in enumerate(taken, 1):
+        found = _cheapest(trial, state.jobs[name], names, left_usd - sum(later[other] for other in taken[place:]))
         if found is None:
             return None
         trial, left_usd = put(trial, state.jobs[name], found.candidate), left_usd - found.usd
@@ -88,11 +94,11 @@ def _usd_of(state: ClusterState, names: Collection[str]) -> float:
 
 
 def _may_move(state: ClusterState, record: JobRecord) -> bool:
-    """Whether a job may move, could afford one more cold start after that, and can wait for others at a boundary.
+    """Whether a job may move and saves, could afford one more cold start after that, and can wait for others.
 
     One whose next rollout may run beside training cannot: it would run dry at each boundary.
     """
-    if record.spec.staleness or refusal(state, record.spec.name, record.attempt):
+    if record.spec.staleness or refusal(state, record.spec.name, record.attempt) or not may_save(record):
         return False
     stay = stay_of(state, record)
     return (stay.allowed - 1.0) * stay.left_us >= 2 * record.start_us

@@ -27,14 +27,19 @@ class Option(NamedTuple):
     cost_usd: float
 
 
-def option_of(state: ClusterState, without: ClusterState, record: JobRecord, move: Move) -> Option | str:
-    """What a planned move is worth by now; or why it cannot be made any more."""
+def option_of(
+    state: ClusterState, without: ClusterState, record: JobRecord, move: Move, *, planned: bool = True
+) -> Option | str:
+    """What a planned move is worth by now; or why it cannot be made any more.
+
+    ``planned``: the company that it joins is the one that it was planned for (see ``weave.judged``).
+    """
     spec = remaining_spec(record)
     candidate = candidate_of(without, spec, move)
     if isinstance(candidate, str):
         return candidate
     option = _weave_option(without, spec, candidate, record.start_us)
-    judgement, added = weave.judged(without, option, planned=True)
+    judgement, added = weave.judged(without, option, planned=planned)
     cost = cost_of(state, record)
     return judgement.refused or Option(candidate, usd_freed(state, without, record) - added - cost, cost)
 

@@ -17,7 +17,7 @@ from weaverl.scheduling.expected_dollars import Stay, course_of, slowdowns_of
 from weaverl.scheduling.objectives import HORIZON_US, later_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.policies.layouts import Demand, Places, layouts, members_of
-from weaverl.scheduling.round_model import NO_SWITCHES
+from weaverl.scheduling.round_model import chain_us
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -62,11 +62,10 @@ class Way(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """All ways to put the jobs on nodes of one pool: members of each node as bits, who shares one, and the bounds."""
+    """All ways to put the jobs on nodes of one pool: members of each node as bits, and the bounds."""
 
     places: list[Places]
     members: NDArray[np.int64]
-    shared: Bools
     least: Floats
 
 
@@ -113,47 +112,34 @@ def _side(workers: Sequence[Worker], pool: int, kind: NodeKind) -> _Side:
     members = np.array([one + [0] * (most - len(one)) for one in nodes], np.int64).reshape(len(nodes), most)
     bits = 1 << np.arange(len(workers))
     on = (members[:, :, None] & bits) > 0
-    shared = (on & (on.sum(2) > 1)[:, :, None]).any(1)
-    return _Side(places, members, shared, _line_bounds(workers, pool, on, shared))
+    return _Side(places, members, _line_bounds(workers, pool, on))
 
 
-def _line_bounds(workers: Sequence[Worker], pool: int, on: Bools, shared: Bools) -> Floats:
+def _line_bounds(workers: Sequence[Worker], pool: int, on: Bools) -> Floats:
     """What each node leaves a job time for (ways, jobs), the others as slow as they may be."""
-    held = _held_us(workers, pool, shared)
+    held = np.array([_held_us(worker, pool) for worker in workers])
     solo = np.array([worker.stay.member.solo_us for worker in workers], np.float64)
     allowed = np.array([max(worker.stay.allowed, 1.0) for worker in workers])
     needs = held / (allowed * solo)
-    load = (on * needs[:, None]).sum(2)
-    left = 1.0 - load[:, :, None] + needs[:, None]
-    share = (held / solo)[:, None]
+    left = 1.0 - (on * needs).sum(2)[:, :, None] + needs
+    share = held / solo
     with np.errstate(divide="ignore"):
         bounds = np.where(left > 0, share / np.maximum(left, 1e-300), np.inf)
     least: Floats = np.where(on, bounds, 0.0).max(1, initial=0.0)
     return least
 
 
-def _held_us(workers: Sequence[Worker], pool: int, shared: Bools) -> Floats:
-    """How long each job holds its nodes of a pool at least (ways, jobs): with a switch where states take turns.
-
-    Without the switches that may be hidden.
-    """
-    members = [worker.stay.member for worker in workers]
-    times = [member.durations for member in members]
-    switches = [member.switches if member.hides is None else NO_SWITCHES for member in members]
-    body = np.array([(one.rollout_us, one.training_us)[pool] for one in times], np.float64)
-    switch = np.array([(one.rollout_us, one.training_us)[pool] for one in switches], np.float64)
-    held: Floats = body + shared * switch
-    return held
+def _held_us(worker: Worker, pool: int) -> float:
+    """How long a job holds its nodes of a pool at least: its rollout's tail may be moved, its switches hidden."""
+    times = worker.stay.member.durations
+    return times.training_us if pool else times.rollout_us * worker.stay.profile.rollout_p80
 
 
 def _least_slowdowns(workers: Sequence[Worker], rollout: _Side, training: _Side) -> Floats:
     """Bounds of each job in each pair of ways (rollout, training, jobs)."""
     solo = np.array([worker.stay.member.solo_us for worker in workers], np.float64)
     times = [worker.stay.member.durations for worker in workers]
-    rollout_us = _held_us(workers, 0, rollout.shared)[:, None]
-    others_us = _held_us(workers, 1, training.shared)[None] + np.array([one.rest_us for one in times])
-    is_ahead = np.array([one.staleness > 0 for one in times])
-    chains = np.where(is_ahead, np.maximum(rollout_us, others_us), rollout_us + others_us)
+    chains = np.array([chain_us(one.rollout_us, one.training_us + one.rest_us, one.staleness) for one in times])
     least: Floats = np.maximum(chains / solo, np.maximum(rollout.least[:, None], training.least[None]))
     return least
 
@@ -199,9 +185,7 @@ def _are_linked(rollout: NDArray[np.int64], training: NDArray[np.int64], num_job
 
 
 def _demand(worker: Worker, pool: int) -> Demand:
-    member = worker.stay.member
-    body_us = (member.durations.rollout_us, member.durations.training_us)[pool]
-    share = body_us / (max(worker.stay.allowed, 1.0) * member.solo_us)
+    share = _held_us(worker, pool) / (max(worker.stay.allowed, 1.0) * worker.stay.member.solo_us)
     return Demand(worker.num_nodes[pool], worker.host_bytes[pool], share)
 
 

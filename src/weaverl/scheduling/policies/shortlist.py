@@ -188,8 +188,10 @@ def _added_usd(state: ClusterState, spec: JobSpec, near: _Busy) -> Floats:
     until = np.array([_until_us(state, group) for group in groups], np.float64)
     usd_per_hour = np.array([state.usd_per_hour(group.nodes) for group in groups], np.float64)
     members = np.array([sum(usd_alone(state, one.spec) for one in state.members(group)) for group in groups])
-    needed = np.minimum(np.maximum(until, left_us) * slowdown, HORIZON_US)
-    later = price_of_work(state.spending) * (members + alone) * needed * (1.0 - 1.0 / slowdown)
+    longest = np.maximum(until, left_us)
+    needed = np.minimum(longest * slowdown, HORIZON_US)
+    put_off = np.maximum(longest - needed / slowdown, 0.0) - np.maximum(longest - HORIZON_US, 0.0)
+    later = price_of_work(state.spending) * (members + alone) * put_off
     added: Floats = (usd_per_hour * (needed - np.minimum(until, HORIZON_US)) + later) / HOUR_US
     return added
 

@@ -38,7 +38,7 @@ from weaverl.scheduling.expected_dollars import (
 from weaverl.scheduling.forecast import least_slowdowns
 from weaverl.scheduling.group_rows import closed_reason
 from weaverl.scheduling.index import index_of
-from weaverl.scheduling.objectives import HORIZON_US, ahead_of, expected_usd, later_usd, usd_of_lives
+from weaverl.scheduling.objectives import HORIZON_US, ahead_of, expected_usd, least_later_usd, usd_of_lives
 from weaverl.scheduling.policies import shortlist
 from weaverl.scheduling.policies.pinning import colocated, isolated, joined, nodes_of
 from weaverl.scheduling.policies.shortlist import CROWDED, NOT_ASKED, Floats
@@ -196,7 +196,8 @@ def screened(state: ClusterState, options: Iterable[Option], told: Told, below_u
             told.refused(option.candidate, Judgement(refused=option.candidate.refused))
             continue
         stays = [*option.company.stays, option.newcomer]
-        slowdowns = least_slowdowns([stay.member for stay in stays], _allowed(stays))
+        tails = {stay.member.job: stay.profile.rollout_p80 for stay in stays}
+        slowdowns = least_slowdowns([stay.member for stay in stays], _allowed(stays), tails)
         least_usd = _added_usd(state, option, stays, slowdowns)
         if refused := broken(stays, slowdowns, sharers=stays):
             told.refused(option.candidate, Judgement(refused=refused, slowdowns=slowdowns))
@@ -262,8 +263,8 @@ def option_of(state: ClusterState, spec: JobSpec, candidate: Candidate, company:
     until, end_us = dict(company.until_us), min(newcomer.left_us, HORIZON_US)
     for node in nodes_of_pin(candidate.pin):
         until[node] = max(until.get(node, 0.0), end_us)
-    later = later_usd([newcomer], [newcomer.left_us - end_us])
-    return Option(candidate, company, newcomer, usd_until(state, until) - usd_until(state, company.until_us) + later)
+    added_usd = usd_until(state, until) - usd_until(state, company.until_us) + least_later_usd(newcomer)
+    return Option(candidate, company, newcomer, added_usd)
 
 
 def judged(state: ClusterState, option: Option, *, planned: bool = False) -> tuple[Judgement, float]:

@@ -110,7 +110,8 @@ def _needed(state: ClusterState, able: list[JobRecord], first: JobRecord) -> lis
 
 
 def _may_pause(state: ClusterState, bounds: Preemption, first: JobRecord, record: JobRecord) -> bool:
-    if record.state is not JobState.RUNNING or record.ending is not None or record.spec.name in state.moves:
+    move = state.moves.get(record.spec.name)
+    if record.state is not JobState.RUNNING or record.ending is not None or (move is not None and move.is_certain):
         return False
     if record.spec.priority >= first.spec.priority or record.spec.checkpoint_directory is None:
         return False
