@@ -20,7 +20,7 @@ from weaverl.domain.jobs import JobState, PhaseKind
 from weaverl.domain.timeline import Interval
 from weaverl.reports.palette import LIGHT, text_on
 from weaverl.reports.plots.canvas import INK, MUTED, only_grid, pale, save_picture, swatch
-from weaverl.scheduling.expected_dollars import course_of, nodes_of_pin, until_us
+from weaverl.scheduling.expected_dollars import course_of, nodes_of_pin, slowdowns_of, until_us
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import HORIZON, SHARE, mean_us, slack_us
 from weaverl.scheduling.replanning import propose
@@ -208,7 +208,8 @@ def ways() -> list[Way]:
 
 
 def _until(state: ClusterState, group: str) -> dict[str, float]:
-    return weave.company_of(state, state.groups[group]).until_us
+    stays = weave.company_of(state, state.groups[group]).stays
+    return until_us(stays, course_of(stays, slowdowns_of(stays)).ends_us)
 
 
 def _hours(until: dict[str, float]) -> dict[str, float]:

@@ -1,19 +1,36 @@
 """Moves that pay only together: found by ruin and recreate, each made when its place is to be had."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 import pytest
+import test_moves
 from builders import World, cluster, job, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_moves import AT_ONCE, THREE, Apart, apart, check_log, commands, each_once, plan, play_with_plans, ran, steps
+from test_moves import (
+    AT_ONCE,
+    SMALL,
+    THREE,
+    Apart,
+    apart,
+    check_log,
+    commands,
+    each_once,
+    plan,
+    play_with_plans,
+    ran,
+    steps,
+    to_the_other,
+)
 
 from weaverl.domain.cluster import Slot
 from weaverl.domain.commands import DropMove, PlanMove
-from weaverl.domain.events import JobCancelled, PlanProposed
+from weaverl.domain.events import DeathConfirmed, JobCancelled, NodeLost, PlanProposed, TimerFired
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobState
+from weaverl.scheduling import joint_moves
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.joint_moves import after, made
 from weaverl.scheduling.movable import refusal
@@ -110,6 +127,98 @@ def test_what_people_read_of_them():
     assert destination(opens) == "a group of its own"
     assert destination(joins) == "the group that a opens"
     assert purpose(opens) == f"save $9.00 together with {joins.job}"
+
+
+@pytest.fixture
+def long_jobs(monkeypatch):
+    """Worlds of ``apart`` with jobs of 60 iterations."""
+    monkeypatch.setattr(test_moves, "saving", lambda name, **more: job(name, **OF_LONG_JOBS | more))
+    monkeypatch.setattr(test_moves, "Apart", lambda *args, iterations, **more: Apart(*args, iterations=60, **more))
+
+
+OF_LONG_JOBS = {"host_gib": SMALL, "checkpoint_directory": "here", "iterations": 60}
+
+
+def go(world: World, done: Callable[[], bool], later: Callable[[object], bool] = lambda event: False) -> None:
+    """Deliver what happens, ``later`` last, until it is done."""
+    while not done():
+        at = next((at for at, event in enumerate(world.pending) if not later(event)), None)
+        if at is not None:
+            world.deliver(at)
+        else:
+            world.fire_next_timer()
+
+
+def test_who_saves_now_and_then_joins_after_one_of_its_next_saves(long_jobs):
+    world = apart(nodes=THREE)
+    jobs = world.scheduler.state.jobs
+    world.saves_every[world.stays] = 4
+    go(world, lambda: jobs[world.stays].iterations_done >= 9)
+    plan(world, *to_fresh_nodes(world))
+    late = jobs[world.stays].leaves_by + 2
+    go(
+        world,
+        lambda: world.stays not in world.scheduler.state.moves,
+        later=lambda event: isinstance(event, DeathConfirmed) and jobs[world.stays].iterations_done < late,
+    )
+    assert not commands(world, DropMove)
+    assert jobs["a"].group == jobs[world.stays].group
+
+
+def test_who_never_saves_is_not_waited_for_and_counted(long_jobs):
+    world = apart(nodes=THREE)
+    jobs = world.scheduler.state.jobs
+    world.saves_every[world.stays] = 0
+    go(world, lambda: jobs[world.stays].iterations_done >= 3)
+    plan(world, *to_fresh_nodes(world))
+    go(world, lambda: not world.scheduler.state.moves)
+    (dropped,) = commands(world, DropMove)
+    assert (dropped.job, dropped.unsaved) == (world.stays, True)
+    assert jobs[world.stays].unsaved == 1
+
+
+def test_nobody_waits_for_one_that_has_ended_in_the_queue(long_jobs):
+    """Its planned nodes went to others while it was stopped, and the node that it had is lost."""
+    world = apart(nodes=THREE)
+    state = world.scheduler.state
+    plan(world, *to_fresh_nodes(world))
+    deliver_until(world, "a", JobState.STOPPING)
+    lost = state.jobs["a"].pin.rollout[0].node
+    for name, host_gib in (("late", 1500), ("later", 600)):
+        world.submit(job(name, **OF_LONG_JOBS | {"host_gib": (host_gib, host_gib)}))
+    world.send(NodeLost(node=lost, reason="test"))
+    (lost_for_good,) = [timer for timer in world.timers if timer[1].startswith("node/")]
+    world.timers.remove(lost_for_good)
+    world.now = max(world.now, lost_for_good[0])
+    world.send(TimerFired(name=lost_for_good[1]))
+    go(world, lambda: world.state("a") is JobState.QUEUED)
+    assert world.stays in state.moves
+    go(world, lambda: world.stays not in state.moves)
+    assert world.state("a") is JobState.QUEUED
+    assert world.state(world.stays) is JobState.RUNNING
+    assert commands(world, DropMove)[-1].reason == "its place is not to be had any more"
+
+
+def test_only_a_move_that_waits_for_nobody_is_certain():
+    opens, _ = to_fresh_nodes(apart(nodes=THREE))
+    assert not opens.is_certain
+    assert msgspec.structs.replace(opens, together=()).is_certain
+
+
+def test_beside_one_who_is_yet_to_leave_the_whole_reserve_is_kept():
+    """Nobody has planned the company of the three: a and b are to go to one place and to the other."""
+    world = apart(nodes=THREE)
+    state = world.scheduler.state
+    move = to_the_other(world)
+    judged = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joint_moves, "option_of", lambda *_, planned: judged.append(planned) or "no")
+        joint_moves.option_now(state, move)
+        together = msgspec.structs.replace(move, together=("a", world.stays))
+        joint_moves.option_now(state, together)
+        state.moves[world.stays] = msgspec.structs.replace(together, job=world.stays)
+        joint_moves.option_now(state, together)
+    assert judged == [True, True, False]
 
 
 def two_pairs_alike(parameters=AT_ONCE) -> ClusterState:

@@ -15,7 +15,8 @@ from weaverl.scheduling.expected_dollars import course_of
 from weaverl.scheduling.objectives import HORIZON_US, ahead_of, later_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.prices import price_of_work
-from weaverl.scheduling.state import Parameters
+from weaverl.scheduling.scheduler import Scheduler
+from weaverl.scheduling.state import Parameters, Spending
 from weaverl.scheduling.trial_moves import without_record
 
 
@@ -63,6 +64,15 @@ def test_it_follows_who_leaves_and_not_what_is_only_tried():
     of.run()
     assert price_in(of) == 1.0
     assert not of.scheduler.state.spending.groups
+
+
+def test_a_state_from_before_prices_were_kept_has_them_once_it_is_read():
+    of = world()
+    for name in ("a", "b"):
+        of.submit(job(name, 20, 20, slo=2.0))
+    snapshot = of.scheduler.snapshot()
+    old = msgspec.structs.replace(snapshot, cluster=msgspec.structs.replace(snapshot.cluster, spending=Spending()))
+    assert Scheduler.from_snapshot(old).state.spending == of.scheduler.state.spending
 
 
 @pytest.mark.parametrize(("slowdown", "pays"), [(1.8, True), (2.2, False)])

@@ -14,7 +14,7 @@ from weaverl.domain.jobs import JobState, PhaseKind, PhaseProfile, Role
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One placement that was looked at for a job: its price, and why it was refused (empty: it was taken).
 
-    ``added_usd``: dollars that it is expected to add until the work is done; None where the policy does not ask.
+    ``added_usd``: dollars that it is expected to add; None where the policy does not ask.
     """
 
     kind: str
