@@ -21,10 +21,10 @@ from weaverl.domain.cluster import Node, PoolKind
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
 from weaverl.errors import UsageError
-from weaverl.scheduling import drift, expected_dollars, placement, players, progress, replanning
+from weaverl.scheduling import drift, expected_dollars, objectives, placement, players, progress, replanning
 from weaverl.scheduling.admission import Candidate, Decision, predicted_slowdowns
 from weaverl.scheduling.index import index_of
-from weaverl.scheduling.policies import weave
+from weaverl.scheduling.policies import shortlist, weave
 from weaverl.scheduling.round_model import is_saturated
 from weaverl.scheduling.state import ClusterState, Parameters
 from weaverl.simulation.simulate import Setup, simulate
@@ -133,6 +133,23 @@ def _saturated_are_full() -> None:
     _replace(weave, "_into", unsaturated)
 
 
+def _to_the_end() -> None:
+    """Dollars are counted until all jobs have ended, as things are."""
+    for module in (objectives, shortlist):
+        _replace(module, "HORIZON_US", 1e15)
+
+
+def _work_at_its_worth() -> None:
+    """Later work costs as much as on GPUs of its own."""
+    for module in (expected_dollars, shortlist):
+        _replace(module, "price_of_work", lambda spending: 1.0)
+
+
+def _no_regroupings() -> None:
+    """Only moves that pay by themselves are made."""
+    _replace(replanning, "regrouping", lambda state, tries: ())
+
+
 def _mean_rollouts() -> None:
     """The forecast plays every rollout at its mean."""
     _replace(expected_dollars, "spread", lambda profile: (round(profile.rollout_mean_seconds * 1e6),))
@@ -157,6 +174,9 @@ LEVERS: dict[str, tuple[Patch, dict[str, object]]] = {
     "the whole policy": (_nothing, {}),
     "moves": (_nothing, {"max_moves_per_job": 0}),
     "moves that save a promise": (_no_rescues, {}),
+    "moves that pay only together": (_no_regroupings, {}),
+    "eight hours ahead: all until the end": (_to_the_end, {}),
+    "the price of work: later work at its worth": (_work_at_its_worth, {}),
     "hidden switches": (_nothing, {"hidden_switches": False}),
     "turns by slack (and hidden switches)": (_in_lockstep, {}),
     "slots kept free for late jobs": (_nobody_is_late, {}),

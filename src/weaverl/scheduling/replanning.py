@@ -37,6 +37,8 @@ def propose(
 ) -> PlanProposed | None:
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
+    At a review that finds none: those of the best regrouping that was found (see ``ruin_and_recreate``).
+
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
     None: all. At a review those are looked at, too, who were too new where they are at the last one, ``reviewed_at``.
     """
