@@ -139,7 +139,8 @@ def among_many(
         num_asked = 0
         for groups, most_plays in () if found else shortlist.batches(state, spec, some, sizes):
             options += into_groups(state, spec, groups, most_members=_ANY)
-            found = cheapest(state, screened(state, options, told), told, most_plays=most_plays)
+            likely = screened(state, options, told, tails_move=False)
+            found = cheapest(state, likely, told, most_plays=most_plays)
             num_asked, options = num_asked + len(groups), []
             if found:
                 break
@@ -186,8 +187,14 @@ def _tell_dearer(told: Told, one: Cheapest) -> None:
     told.refused(one.candidate, msgspec.structs.replace(one.judgement, refused=DEARER))
 
 
-def screened(state: ClusterState, options: Iterable[Option], told: Told, below_usd: float = inf) -> list[Screened]:
-    """The options that no bound rules out, those first that may add the fewest dollars; the others are told."""
+def screened(
+    state: ClusterState, options: Iterable[Option], told: Told, below_usd: float = inf, *, tails_move: bool = True
+) -> list[Screened]:
+    """The options that no bound rules out, those first that may add the fewest dollars; the others are told.
+
+    Without ``tails_move`` also some that a play would allow as tails are moved, and most that it would not: where few
+    plays are to be spent.
+    """
     found = []
     for option in sorted(options, key=lambda one: one.least_usd):
         if option.least_usd >= below_usd:
@@ -196,7 +203,7 @@ def screened(state: ClusterState, options: Iterable[Option], told: Told, below_u
             told.refused(option.candidate, Judgement(refused=option.candidate.refused))
             continue
         stays = [*option.company.stays, option.newcomer]
-        tails = {stay.member.job: stay.profile.rollout_p80 for stay in stays}
+        tails = {stay.member.job: stay.profile.rollout_p80 for stay in stays if tails_move}
         slowdowns = least_slowdowns([stay.member for stay in stays], _allowed(stays), tails)
         least_usd = _added_usd(state, option, stays, slowdowns)
         if refused := broken(stays, slowdowns, sharers=stays):
