@@ -149,12 +149,19 @@ def go(world: World, done: Callable[[], bool], later: Callable[[object], bool] =
             world.fire_next_timer()
 
 
-def test_who_saves_now_and_then_joins_after_one_of_its_next_saves(long_jobs):
+def planned_where_one_saves(every: int, after: int) -> Apart:
+    """The one who joins saves so often, 0 for never, and the plan is made after so many of its iterations."""
     world = apart(nodes=THREE)
-    jobs = world.scheduler.state.jobs
-    world.saves_every[world.stays] = 4
-    go(world, lambda: jobs[world.stays].iterations_done >= 9)
+    record = world.scheduler.state.jobs[world.stays]
+    world.saves_every[world.stays] = every
+    go(world, lambda: record.iterations_done >= after)
     plan(world, *to_fresh_nodes(world))
+    return world
+
+
+def test_who_saves_now_and_then_joins_after_one_of_its_next_saves(long_jobs):
+    world = planned_where_one_saves(every=4, after=9)
+    jobs = world.scheduler.state.jobs
     late = jobs[world.stays].leaves_by + 2
     go(
         world,
@@ -166,11 +173,8 @@ def test_who_saves_now_and_then_joins_after_one_of_its_next_saves(long_jobs):
 
 
 def test_who_never_saves_is_not_waited_for_and_counted(long_jobs):
-    world = apart(nodes=THREE)
+    world = planned_where_one_saves(every=0, after=3)
     jobs = world.scheduler.state.jobs
-    world.saves_every[world.stays] = 0
-    go(world, lambda: jobs[world.stays].iterations_done >= 3)
-    plan(world, *to_fresh_nodes(world))
     go(world, lambda: not world.scheduler.state.moves)
     (dropped,) = commands(world, DropMove)
     assert (dropped.job, dropped.unsaved) == (world.stays, True)

@@ -53,11 +53,9 @@ def regrouping(state: ClusterState, tries: int) -> tuple[Move, ...]:
             best = max(best, _as_moves(state, found), key=lambda one: one.saving_usd)
     parameters = state.parameters
     least = max((parameters.saving_over_cost - 1.0) * best.cost_usd, parameters.least_saving_usd)
-    return tuple(msgspec.structs.replace(move, saving_usd=best.saving_usd) for move in _paying(best, least))
-
-
-def _paying(best: Made, least_usd: float) -> tuple[Move, ...]:
-    return best.moves if best.saving_usd > least_usd else ()
+    if best.saving_usd <= least:
+        return ()
+    return tuple(msgspec.structs.replace(move, saving_usd=best.saving_usd) for move in best.moves)
 
 
 def _may_change(state: ClusterState, group: Group) -> bool:
