@@ -30,7 +30,7 @@ from weaverl.domain.commands import DropMove, PlanMove
 from weaverl.domain.events import DeathConfirmed, JobCancelled, NodeLost, PlanProposed, TimerFired
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobState
-from weaverl.scheduling import joint_moves
+from weaverl.scheduling import joint_moves, replanning, ruin_and_recreate
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.joint_moves import after, made
 from weaverl.scheduling.movable import refusal
@@ -263,7 +263,6 @@ def usd_of(state: ClusterState) -> float:
 
 def test_a_swap_is_found_that_no_single_move_finds():
     state = two_pairs_alike()
-    assert propose(state, ()) is None, "no single move pays"
     moves = regrouping(state, 40)
     then = after(state, moves)
     assert sorted(sorted(one.split()[0] for one in group.members) for group in then.groups.values()) == [
@@ -275,13 +274,19 @@ def test_a_swap_is_found_that_no_single_move_finds():
     assert all(0 < move.saving_usd < saved for move in moves), "the cold starts are taken off"
 
 
-def test_a_review_proposes_what_it_finds_and_a_change_does_not():
+def test_among_few_groups_a_change_and_a_review_look_for_one_and_a_drift_does_not(monkeypatch):
     state = two_pairs_alike()
-    plan = propose(state, (), reviewed_at=state.now)
-    assert plan is not None
-    assert all(move.together for move in plan.moves)
+    monkeypatch.setattr(replanning, "_paying", lambda *_: None)
+    for near, reviewed_at in (((), state.now), (["g1"], None), (["g1"], state.now)):
+        plan = propose(state, near, reviewed_at=reviewed_at)
+        assert plan is not None, (near, reviewed_at)
+        assert all(move.together for move in plan.moves)
+    assert propose(state, ()) is None
     none = msgspec.structs.replace(state.parameters, regrouping_tries=0)
     assert propose(msgspec.structs.replace(state, parameters=none), (), reviewed_at=state.now) is None
+    for module in (replanning, ruin_and_recreate):
+        monkeypatch.setattr(module, "FEW_GROUPS", 1)
+    assert propose(state, (), reviewed_at=state.now) is None
 
 
 def test_the_same_state_gives_the_same_regrouping():

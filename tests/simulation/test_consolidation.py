@@ -11,6 +11,7 @@ from weaverl.reports.recorded import audit_recorded
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.simulate import Setup, simulate_heard
 from weaverl.simulation.timeline import Recorder
+from weaverl.simulation.traces.generate import Order, Preset, generate
 
 LARGE = {"rollout_host_gib": 900.0, "training_host_gib": 900.0}
 """Two of these do not fit a node, one of them and small ones do."""
@@ -70,6 +71,16 @@ def test_a_moved_job_s_slowdown_has_its_cold_start():
     slow, _ = run(*apart(), costs=Costs(cold_start_seconds=(4080.0, 4080.0)))
     assert (quick.moves, slow.moves) == (1, 1)
     assert slow.slowdown.max - quick.slowdown.max == pytest.approx(4000.0 / (200 * 200.0), rel=0.1)
+
+
+def test_moves_are_made_that_pay_only_together():
+    log, of = Log(), generate(Order(preset=Preset.PRODUCTION, seed=2, num_jobs=6, iterations=40, hours=2.0), USUAL)
+    outcome = simulate_heard(of, Setup(policy="weave", timings=False), [log]).outcome
+    plans = [command for _, commands in log.facts for command in commands if isinstance(command, PlanMove)]
+    left = {(event.job, event.attempt) for event, _ in log.facts if isinstance(event, DeathConfirmed)}
+    made = [plan.job for plan in plans if plan.move.together and (plan.job, plan.move.attempt) in left]
+    assert len(made) > 1
+    assert (outcome.slo_attainment, outcome.jobs_finished) == (1.0, 6)
 
 
 def test_nobody_is_moved_for_little():

@@ -17,7 +17,7 @@ from weaverl.scheduling.movable import has_one_move, refusal
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
-from weaverl.scheduling.ruin_and_recreate import regrouping
+from weaverl.scheduling.ruin_and_recreate import FEW_GROUPS, regrouping
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
@@ -37,13 +37,16 @@ def propose(
 ) -> PlanProposed | None:
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
-    At a review that finds none: those of the best regrouping that was found (see ``ruin_and_recreate``).
-
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
     None: all. At a review those are looked at, too, who were too new where they are at the last one, ``reviewed_at``.
+
+    Among few groups all are looked at then, and where no single move is found those of a regrouping may be (see
+    ``ruin_and_recreate``).
     """
     if not state.parameters.moves_jobs:
         return None
+    if (near or reviewed_at is not None) and len(state.groups) <= FEW_GROUPS:
+        near = None
     trial, moves = state, list[Move]()
     for group in state.groups.values():
         rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < most_moves else None
@@ -63,7 +66,7 @@ def propose(
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
-    if not moves and (near is None or reviewed_at is not None):
+    if not moves and near is None:
         moves += regrouping(state, state.parameters.regrouping_tries)
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
 

@@ -27,7 +27,7 @@ from weaverl.scheduling.trial_moves import put, remaining_spec, without_records
 MOST_TAKEN_OUT = 5
 """Jobs in one try."""
 
-MOST_GROUPS = 8
+FEW_GROUPS = 8
 """Among more groups one move at a time finds about as much, in a third of the time."""
 
 
@@ -44,7 +44,7 @@ def regrouping(state: ClusterState, tries: int) -> tuple[Move, ...]:
     The same state gives the same answer.
     """
     groups = [group for group in state.groups.values() if _may_change(state, group)]
-    if len(groups) < 2 or len(state.groups) > MOST_GROUPS:
+    if len(groups) < 2 or len(state.groups) > FEW_GROUPS:
         return ()
     random, best = Random(f"{state.version} {state.now}"), Made(state, (), 0.0, 0.0)
     for _ in range(tries):

@@ -232,7 +232,7 @@ class Phases:
             self._next((run, attempt))
 
     def _save(self, run: Run, iteration: int) -> None:
-        if (run.moving or self._saves_each) and iteration >= 0:
+        if self._saves_each and iteration >= 0:
             self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=iteration))
 
     def _next(self, turn: tuple[Run, int]) -> None:
