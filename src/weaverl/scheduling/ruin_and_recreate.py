@@ -27,7 +27,7 @@ from weaverl.scheduling.trial_moves import put, remaining_spec, without_records
 MOST_TAKEN_OUT = 5
 """Jobs in one try."""
 
-FEW_GROUPS = 8
+FEW_GROUPS = 6
 """Among more groups one move at a time finds about as much, in a third of the time."""
 
 
