@@ -340,3 +340,33 @@ def test_whatever_is_planned_together_nothing_is_lost_or_run_twice(given_steps, 
     for record in state.jobs.values():
         if record.state is JobState.FINISHED and record.attempt == 1 + record.moves:
             assert Counter(ran(world, record.spec.name)) == each_once(8)
+
+
+def test_tries_go_on_from_the_moves_that_were_found_before():
+    state = two_pairs_alike()
+    there = after(state, regrouping(state, 40))
+    moved = {name for name, record in state.jobs.items() if there.jobs[name].pin != record.pin}
+    assert moved
+    assert regrouping(state, 20, there) == (), "nothing better than what has been found"
+    alone = {name: msgspec.structs.replace(record, moves=1_000) for name, record in state.jobs.items()}
+    assert regrouping(msgspec.structs.replace(state, jobs=alone), 20, state) == ()
+
+
+def test_most_is_tried_when_somebody_has_come_or_gone(monkeypatch):
+    tried, minute = [], 60_000_000
+    monkeypatch.setattr(replanning, "regrouping", lambda state, tries, begun: tried.append(tries) or ())
+    patient = msgspec.structs.replace(AT_ONCE, least_stay_us=30 * minute)
+    state = two_pairs_alike(patient)
+    state.now = 100 * minute
+    for record in state.jobs.values():
+        record.started_at = 0
+    propose(state, ["g1"])
+    propose(state, (), reviewed_at=70 * minute)
+    state.jobs["rolls"].started_at = 60 * minute
+    propose(state, (), reviewed_at=70 * minute)
+    state.jobs["rolls"].attempt = 2
+    propose(state, (), reviewed_at=70 * minute)
+    state.ended_at = state.now
+    propose(state, ["g1"])
+    propose(state)
+    assert tried == [5, 5, 50, 5, 50, 50]

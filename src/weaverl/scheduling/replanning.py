@@ -24,6 +24,9 @@ from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_sp
 MOST_MOVES = 4
 """In one plan: a plan is made from expectations, and the next departure asks for another."""
 
+_JUST_US = 10_000_000
+"""So long ago is just now: a plan is thought out after those before it."""
+
 _KEPT_IN_PLACE = 0.5
 """Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""
 
@@ -40,13 +43,14 @@ def propose(
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
     None: all. At a review those are looked at, too, who were too new where they are at the last one, ``reviewed_at``.
 
-    Among few groups all are looked at then, and where no single move is found those of a regrouping may be (see
-    ``ruin_and_recreate``).
+    Among few groups all are looked at then, and unless a promise is in danger a regrouping is looked for that goes on
+    from there (see ``ruin_and_recreate``).
     """
     if not state.parameters.moves_jobs:
         return None
+    tries = state.parameters.regrouping_tries
     if (near or reviewed_at is not None) and len(state.groups) <= FEW_GROUPS:
-        near = None
+        tries, near = tries if _is_new(state, reviewed_at) else tries // 10, None
     trial, moves = state, list[Move]()
     for group in state.groups.values():
         rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < most_moves else None
@@ -66,9 +70,16 @@ def propose(
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
-    if not moves and near is None:
-        moves += regrouping(state, state.parameters.regrouping_tries)
+    if near is None and not any(move.rescues for move in moves):
+        moves = [*regrouping(state, tries, trial)] or moves
     return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
+
+
+def _is_new(state: ClusterState, reviewed_at: int | None) -> bool:
+    """Whether a job has just ended, or a newcomer may be moved since the last review: then most is to be found."""
+    newcomers = (record for record in state.jobs.values() if record.attempt == 1)
+    has_ended = state.now - state.ended_at < _JUST_US
+    return has_ended or any(_is_free_since(state, record, reviewed_at) for record in newcomers)
 
 
 def _by_share(state: ClusterState) -> list[str]:

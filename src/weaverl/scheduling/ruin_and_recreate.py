@@ -38,22 +38,28 @@ class _Recreated(NamedTuple):
     moved: tuple[str, ...]
 
 
-def regrouping(state: ClusterState, tries: int) -> tuple[Move, ...]:
-    """The best of some tries, in an order in which its jobs can go; empty if none pays.
+def regrouping(state: ClusterState, tries: int, begun: ClusterState | None = None) -> tuple[Move, ...]:
+    """The moves to the best of some tries, in an order in which they can be made; empty if none pays.
 
-    The same state gives the same answer.
+    ``begun`` is where moves that have been found already lead to: they are among those returned then, as the tries go
+    on from there, and each from the best before it. The same state gives the same answer.
     """
-    groups = [group for group in state.groups.values() if _may_change(state, group)]
-    if len(groups) < 2 or len(state.groups) > FEW_GROUPS:
+    if len(state.groups) > FEW_GROUPS:
         return ()
-    random, best = Random(f"{state.version} {state.now}"), Made(state, (), 0.0, 0.0)
+    found = _Recreated(begun or state, _moved(state, begun or state))
+    random, first = Random(f"{state.version} {state.now}"), _as_moves(state, found)
+    best = first
     for _ in range(tries):
-        found = _tried(state, random.sample(groups, 2), random)
-        if found is not None:
-            best = max(best, _as_moves(state, found), key=lambda one: one.saving_usd)
+        groups = [group for group in found.state.groups.values() if _may_change(state, group)]
+        if len(groups) < 2:
+            break
+        tried = _tried(state, found.state, random.sample(groups, 2), random)
+        joint = first if tried is None else _as_moves(state, tried)
+        if tried is not None and joint.saving_usd > best.saving_usd:
+            found, best = tried, joint
     parameters = state.parameters
-    least = max((parameters.saving_over_cost - 1.0) * best.cost_usd, parameters.least_saving_usd)
-    if best.saving_usd <= least:
+    cost_usd, saving_usd = best.cost_usd - first.cost_usd, best.saving_usd - first.saving_usd
+    if saving_usd <= max((parameters.saving_over_cost - 1.0) * cost_usd, parameters.least_saving_usd):
         return ()
     return tuple(msgspec.structs.replace(move, saving_usd=best.saving_usd) for move in best.moves)
 
@@ -67,24 +73,31 @@ def _may_change(state: ClusterState, group: Group) -> bool:
     return not any(move.group == group.name or job in group.members for job, move in state.moves.items())
 
 
-def _tried(state: ClusterState, groups: Sequence[Group], random: Random) -> _Recreated | None:
-    """Some jobs taken out and put back; None if fewer than two are elsewhere then, or if it is dearer than before."""
-    able = [name for group in groups for name in group.members if _may_move(state, state.jobs[name])]
+def _tried(before: ClusterState, now: ClusterState, groups: Sequence[Group], random: Random) -> _Recreated | None:
+    """Some jobs of two groups taken out and put back; None if that is no cheaper.
+
+    ``before``: where the jobs are.
+    """
+    able = [name for group in groups for name in group.members if _may_move(before, before.jobs[name])]
     if len(able) < 2:
         return None
     taken = random.sample(able, min(random.randint(2, MOST_TAKEN_OUT), len(able)))
-    trial = without_records(state, [state.jobs[name] for name in taken])
+    trial = without_records(now, [now.jobs[name] for name in taken])
     names = {group.name for group in groups}
-    left_usd = _usd_of(state, names) - _usd_of(trial, names)
-    later = {name: least_later_usd(stay_of(state, state.jobs[name])) for name in taken}
+    left_usd = _usd_of(now, names) - _usd_of(trial, names)
+    later = {name: least_later_usd(stay_of(now, now.jobs[name])) for name in taken}
     for place, name in enumerate(taken, 1):
-        found = _cheapest(trial, state.jobs[name], names, left_usd - sum(later[other] for other in taken[place:]))
+        record, others_usd = before.jobs[name], sum(later[other] for other in taken[place:])
+        found = _cheapest(trial, record, names, left_usd - others_usd)
         if found is None:
             return None
-        trial, left_usd = put(trial, state.jobs[name], found.candidate), left_usd - found.usd
+        trial, left_usd = put(trial, record, found.candidate), left_usd - found.usd
         names.add(found.candidate.group.name)
-    moved = tuple(name for name in taken if trial.jobs[name].pin != state.jobs[name].pin)
-    return _Recreated(trial, moved) if len(moved) > 1 else None
+    return _Recreated(trial, _moved(before, trial))
+
+
+def _moved(before: ClusterState, now: ClusterState) -> tuple[str, ...]:
+    return tuple(name for name, record in before.jobs.items() if now.jobs[name].pin != record.pin)
 
 
 def _usd_of(state: ClusterState, names: Collection[str]) -> float:
@@ -130,7 +143,7 @@ def _as_moves(state: ClusterState, found: _Recreated) -> Made:
                 group=goes_on_from,
                 pin=record.pin,
                 joins="" if opener == name else opener,
-                together=found.moved,
+                together=found.moved if len(found.moved) > 1 else (),
             )
         )
     joint = made(state, moves)

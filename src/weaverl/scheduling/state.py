@@ -59,7 +59,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     least_stay_us: int = 1_800_000_000
     least_saving_usd: float = 5.0
     saving_over_cost: float = 2.0
-    regrouping_tries: int = 10
+    regrouping_tries: int = 50
     review_us: int = 1_800_000_000
     profile_error: float = 0.08
     hidden_switches: bool = True
@@ -309,6 +309,7 @@ class ClusterState(msgspec.Struct, dict=True):
 
     ``moves`` are planned or under way, by job. ``version`` rises whenever a job is placed or leaves its place. Whoever
     changes a node, job or group leaves its name in ``changed``. ``shares`` stays empty unless the cluster is shared.
+    ``ended_at``: when a job has last ended.
     """
 
     cluster: Cluster
@@ -325,6 +326,7 @@ class ClusterState(msgspec.Struct, dict=True):
     now: int = 0
     shares: Shares = msgspec.field(default_factory=Shares)
     spending: Spending = msgspec.field(default_factory=Spending)
+    ended_at: int = 0
 
     @cached_property
     def changed(self) -> Changed:
