@@ -59,7 +59,9 @@ def regrouping(state: ClusterState, tries: int, begun: ClusterState | None = Non
             found, best = tried, joint
     parameters = state.parameters
     cost_usd, saving_usd = best.cost_usd - first.cost_usd, best.saving_usd - first.saving_usd
-    if saving_usd <= max((parameters.saving_over_cost - 1.0) * cost_usd, parameters.least_saving_usd):
+    num_moves = max(len(best.moves) - len(first.moves), 1)
+    least_usd = max((parameters.saving_over_cost - 1.0) * cost_usd, parameters.least_saving_usd * num_moves)
+    if saving_usd <= least_usd:
         return ()
     return tuple(msgspec.structs.replace(move, saving_usd=best.saving_usd) for move in best.moves)
 
