@@ -15,7 +15,7 @@ from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
 
 _GIVES_WAY_SECONDS = 0.0005
-"""So soon a plan that is being thought out makes way for a hand-over; by Python's default it is 5 ms for each message."""
+"""So soon a plan makes way for a hand-over; by default it would be 5 ms for each message."""
 
 Think = Callable[[bytes, tuple[str, ...], int | None], PlanProposed | None]
 """Plans for an encoded state, the groups that have changed, and at a review the time of the last one."""
