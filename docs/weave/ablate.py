@@ -72,7 +72,7 @@ def _in_lockstep() -> None:
 def _nobody_is_late() -> None:
     """No slots are kept free, and nobody goes first because little is left to lose."""
     for module in (players, progress):
-        _replace(module, "late_below", lambda slo: float("-inf"))
+        _replace(module, "late_below", lambda slo: -1e9)
 
 
 def _no_rescues() -> None:
