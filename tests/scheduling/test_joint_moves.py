@@ -274,7 +274,7 @@ def test_a_swap_is_found_that_no_single_move_finds():
     assert all(0 < move.saving_usd < saved for move in moves), "the cold starts are taken off"
 
 
-def test_among_few_groups_a_change_and_a_review_look_for_one_and_a_drift_does_not(monkeypatch):
+def test_among_few_jobs_a_change_and_a_review_look_for_one_and_a_drift_does_not(monkeypatch):
     state = two_pairs_alike()
     monkeypatch.setattr(replanning, "_paying", lambda *_: None)
     for near, reviewed_at in (((), state.now), (["g1"], None), (["g1"], state.now)):
@@ -284,8 +284,7 @@ def test_among_few_groups_a_change_and_a_review_look_for_one_and_a_drift_does_no
     assert propose(state, ()) is None
     none = msgspec.structs.replace(state.parameters, regrouping_tries=0)
     assert propose(msgspec.structs.replace(state, parameters=none), (), reviewed_at=state.now) is None
-    for module in (replanning, ruin_and_recreate):
-        monkeypatch.setattr(module, "FEW_GROUPS", 1)
+    monkeypatch.setattr(ruin_and_recreate, "FEW_JOBS", 3)
     assert propose(state, (), reviewed_at=state.now) is None
 
 

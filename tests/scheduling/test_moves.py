@@ -24,7 +24,7 @@ from weaverl.domain.facts import SCHEMA, Fact
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState, PhaseKind
 from weaverl.errors import UsageError
-from weaverl.scheduling import replanning
+from weaverl.scheduling import ruin_and_recreate
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.expected_dollars import stay_of
 from weaverl.scheduling.movable import MOST_RESCUES, refusal
@@ -250,7 +250,7 @@ def test_after_a_departure_the_jobs_that_are_left_are_proposed_to_share_nodes():
 
 
 def test_who_was_too_new_where_it_is_to_be_moved_is_looked_at_once_at_the_next_review(monkeypatch):
-    monkeypatch.setattr(replanning, "FEW_GROUPS", 0)
+    monkeypatch.setattr(ruin_and_recreate, "FEW_JOBS", 1)
     minute = 60 * SECOND
     patient = msgspec.structs.replace(AT_ONCE, least_stay_us=30 * minute, review_us=30 * minute)
     world = apart(patient)

@@ -17,7 +17,7 @@ from weaverl.scheduling.movable import has_one_move, refusal
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
-from weaverl.scheduling.ruin_and_recreate import FEW_GROUPS, regrouping
+from weaverl.scheduling.ruin_and_recreate import are_few, regrouping
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
@@ -43,13 +43,13 @@ def propose(
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
     None: all. At a review those are looked at, too, who were too new where they are at the last one, ``reviewed_at``.
 
-    Among few groups all are looked at then, and unless a promise is in danger a regrouping is looked for that goes on
+    Among few jobs all are looked at then, and unless a promise is in danger a regrouping is looked for that goes on
     from there (see ``ruin_and_recreate``).
     """
     if not state.parameters.moves_jobs:
         return None
     tries = state.parameters.regrouping_tries
-    if (near or reviewed_at is not None) and len(state.groups) <= FEW_GROUPS:
+    if (near or reviewed_at is not None) and are_few(state):
         tries, near = tries if _is_new(state, reviewed_at) else tries // 10, None
     trial, moves = state, list[Move]()
     for group in state.groups.values():

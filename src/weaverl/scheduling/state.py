@@ -40,7 +40,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ``another_move_us`` that it has run, not before it has stayed ``least_stay_us`` where it is, and only for a saving
     of ``saving_over_cost`` times what the move costs, and of at least ``least_saving_usd``; twice more, and at any
     time, to save a promise in danger. These are looked for whenever somebody comes or goes, a job has drifted, and
-    every ``review_us``; among few groups so are moves that pay only together, in ``regrouping_tries`` tries when a job
+    every ``review_us``; among few jobs so are moves that pay only together, in ``regrouping_tries`` tries when a job
     has ended or a newcomer may be moved, in a tenth of them else. A job has drifted, and gets another profile, when
     what is measured is by a share of ``profile_error`` off the one it has.
     ``hidden_switches``: policy weave restores the state of the job that is expected next before it asks, where that is
