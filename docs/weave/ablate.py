@@ -147,7 +147,7 @@ def _work_at_its_worth() -> None:
 
 def _no_regroupings() -> None:
     """Only moves that pay by themselves are made."""
-    _replace(replanning, "regrouping", lambda state, tries, begun: ())
+    _replace(replanning, "regrouping", lambda *given: ())
 
 
 def _mean_rollouts() -> None:

@@ -1,6 +1,5 @@
 """The planner of a live controller begins to think for good reason, and hands its plan over once."""
 
-import sys
 import time
 
 import msgspec
@@ -49,12 +48,6 @@ def planner(thinker):
     planner = Planner(thinker)
     yield planner
     planner.close()
-
-
-def test_hand_overs_do_not_wait_while_a_plan_is_thought_out():
-    sys.setswitchinterval(0.005)
-    Planner(Thinker()).close()
-    assert sys.getswitchinterval() < 0.001
 
 
 def plan_of(planner, known):

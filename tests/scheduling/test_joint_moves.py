@@ -225,35 +225,38 @@ def test_beside_one_who_is_yet_to_leave_the_whole_reserve_is_kept():
     assert judged == [True, True, False]
 
 
-def two_pairs_alike(parameters=AT_ONCE) -> ClusterState:
-    """Two jobs that roll out for long, and two that train for long, each beside the one that is like it.
+def two_pairs_alike(parameters=AT_ONCE, copies=1, **more) -> ClusterState:
+    """Two jobs that roll out for long, and two that train for long, each beside the one that is like it; or more such.
 
     Their promises are strict: none of them could be the third in the other group.
     """
-    nodes = [node(f"{pool}{number}") for pool in "rt" for number in range(6)]
+    nodes = [node(f"{pool}{number}") for pool in "rt" for number in range(6 * copies)]
     world = World(cluster(*nodes), iterations=60, parameters=parameters)
     times = {"rolls": (80, 10), "rolls too": (80, 10), "trains": (10, 80), "trains too": (10, 80)}
-    for name, (rollout, training) in times.items():
-        world.submit(
-            job(name, rollout, training, slo=1.25, host_gib=(9, 9), checkpoint_directory="here", iterations=200)
-        )
+    for copy in range(copies):
+        for name, (rollout, training) in times.items():
+            known = {"slo": 1.25, "host_gib": (9, 9), "checkpoint_directory": "here", "iterations": 200, **more}
+            world.submit(job(f"{name}{copy or ''}", rollout, training, **known))
     world.register_all()
     while any(record.started_at is None for record in world.scheduler.state.jobs.values()):
         world.deliver()
     state = world.scheduler.state
     trial = without_records(state, list(state.jobs.values()))
-    for name, group, nodes_of_both in (
-        ("rolls", "", "r0 t0"),
-        ("rolls too", "rolls", "r1 t0"),
-        ("trains", "", "r2 t2"),
-        ("trains too", "trains", "r2 t3"),
-    ):
-        pin = Pin(*(tuple(Slot(one, device) for device in range(8)) for one in nodes_of_both.split()))
-        record = state.jobs[name]
-        named = str(trial.jobs[group].group) if group else ""
-        candidate = candidate_of(trial, remaining_spec(record), Move(job=name, attempt=1, group=named, pin=pin))
-        assert isinstance(candidate, Candidate), candidate
-        trial = put(trial, record, candidate)
+    for copy in range(copies):
+        for name, beside, rollout, training in (
+            ("rolls", "", 0, 0),
+            ("rolls too", "rolls", 1, 0),
+            ("trains", "", 2, 2),
+            ("trains too", "trains", 2, 3),
+        ):
+            slots = [f"r{rollout + 6 * copy}", f"t{training + 6 * copy}"]
+            pin = Pin(*(tuple(Slot(one, device) for device in range(8)) for one in slots))
+            record = state.jobs[f"{name}{copy or ''}"]
+            named = str(trial.jobs[f"{beside}{copy or ''}"].group) if beside else ""
+            move = Move(job=record.spec.name, attempt=1, group=named, pin=pin)
+            candidate = candidate_of(trial, remaining_spec(record), move)
+            assert isinstance(candidate, Candidate), candidate
+            trial = put(trial, record, candidate)
     return trial
 
 
@@ -341,19 +344,49 @@ def test_whatever_is_planned_together_nothing_is_lost_or_run_twice(given_steps, 
             assert Counter(ran(world, record.spec.name)) == each_once(8)
 
 
+def test_the_door_makes_what_was_planned_for_what_it_saves():
+    state = two_pairs_alike(copies=2)
+    moves = regrouping(state, 100)
+    planned = msgspec.structs.replace(state, moves={move.job: move for move in moves})
+    joint = made(planned, moves)
+    assert len(joint.moves) == len(moves) > 2
+    by_set = {move.together: move.saving_usd for move in moves}
+    assert sum(by_set.values()) == pytest.approx(joint.saving_usd)
+
+
+def test_moves_of_other_groups_are_not_tied_together():
+    state = two_pairs_alike(copies=2)
+    moves = regrouping(state, 100)
+    sets = {move.together for move in moves}
+    assert len(sets) > 1, "each pair of groups has its own swap"
+    assert sorted(name for together in sets for name in together) == sorted(move.job for move in moves)
+    for together in sets:
+        only = [move for move in moves if move.together == together]
+        assert made(state, only).saving_usd == pytest.approx(only[0].saving_usd)
+
+
+def test_a_job_that_cannot_wait_is_tied_to_nobody():
+    assert regrouping(two_pairs_alike(), 40)
+    assert not regrouping(two_pairs_alike(staleness=1), 40)
+
+
+def test_each_move_of_a_regrouping_saves_enough():
+    state = two_pairs_alike()
+    (saved,) = {move.saving_usd for move in regrouping(state, 40)}
+    for least_usd, pays in ((0.4 * saved, True), (0.6 * saved, False)):
+        parameters = msgspec.structs.replace(state.parameters, least_saving_usd=least_usd)
+        assert bool(regrouping(msgspec.structs.replace(state, parameters=parameters), 40)) is pays, "two moves"
+
+
 def test_tries_go_on_from_the_moves_that_were_found_before():
     state = two_pairs_alike()
-    there = after(state, regrouping(state, 40))
-    moved = {name for name, record in state.jobs.items() if there.jobs[name].pin != record.pin}
-    assert moved
-    assert regrouping(state, 20, there) == (), "nothing better than what has been found"
-    alone = {name: msgspec.structs.replace(record, moves=1_000) for name, record in state.jobs.items()}
-    assert regrouping(msgspec.structs.replace(state, jobs=alone), 20, state) == ()
+    moves = regrouping(state, 40)
+    assert regrouping(state, 20, moves, after(state, moves)) == (), "nothing better than what has been found"
 
 
 def test_most_is_tried_when_somebody_has_come_or_gone(monkeypatch):
     tried, minute = [], 60_000_000
-    monkeypatch.setattr(replanning, "regrouping", lambda state, tries, begun: tried.append(tries) or ())
+    monkeypatch.setattr(replanning, "regrouping", lambda state, tries, moves, begun: tried.append(tries) or ())
     patient = msgspec.structs.replace(AT_ONCE, least_stay_us=30 * minute)
     state = two_pairs_alike(patient)
     state.now = 100 * minute
@@ -363,9 +396,11 @@ def test_most_is_tried_when_somebody_has_come_or_gone(monkeypatch):
     propose(state, (), reviewed_at=70 * minute)
     state.jobs["rolls"].started_at = 60 * minute
     propose(state, (), reviewed_at=70 * minute)
-    state.jobs["rolls"].attempt = 2
+    state.jobs["rolls"].started_at = 80 * minute
+    propose(state, (), reviewed_at=70 * minute)
+    state.jobs["rolls"] = msgspec.structs.replace(state.jobs["rolls"], started_at=60 * minute, moves=1)
     propose(state, (), reviewed_at=70 * minute)
     state.ended_at = state.now
     propose(state, ["g1"])
     propose(state)
-    assert tried == [5, 5, 50, 5, 50, 50]
+    assert tried == [5, 5, 50, 5, 5, 50, 50]

@@ -39,6 +39,17 @@ def test_a_failed_job_with_retries_left_is_submitted_again_as_a_new_attempt():
     assert (record.attempt, record.retries, record.state) == (2, 1, JobState.FINISHED)
 
 
+def test_it_is_known_when_a_placed_job_has_last_ended():
+    world = World(cluster())
+    world.submit(job("a"))
+    world.submit(job("waits", slo=1.0))
+    world.send(JobCancelled(job="waits"))
+    assert (world.state("waits"), world.scheduler.state.ended_at) == (JobState.CANCELLED, None)
+    world.register_all()
+    world.run()
+    assert world.scheduler.state.ended_at == world.scheduler.state.jobs["a"].ended_at is not None
+
+
 def test_retries_are_bounded():
     world = World(cluster())
     world.submit(job("a", max_retries=1))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from simulation.small import row, trace
-from weaverl.domain.commands import ChangeJobState, PlanMove
+from weaverl.domain.commands import AdmitJob, ChangeJobState, PlanMove
 from weaverl.domain.events import DeathConfirmed, PermitRequested, RankRegistered
 from weaverl.domain.jobs import JobState, PhaseKind
 from weaverl.reports.recorded import audit_recorded
@@ -73,6 +73,16 @@ def test_a_moved_job_s_slowdown_has_its_cold_start():
     assert slow.slowdown.max - quick.slowdown.max == pytest.approx(4000.0 / (200 * 200.0), rel=0.1)
 
 
+def assert_nobody_stays_where_it_is(log):
+    """No job is stopped to go on from its checkpoint on the slots that it had."""
+    pins = {}
+    for command in (command for _, commands in log.facts for command in commands):
+        if isinstance(command, AdmitJob):
+            pins[command.job] = command.pin
+        elif isinstance(command, PlanMove):
+            assert command.move.pin != pins[command.job]
+
+
 def test_moves_are_made_that_pay_only_together():
     log, of = Log(), generate(Order(preset=Preset.PRODUCTION, seed=2, num_jobs=6, iterations=40, hours=2.0), USUAL)
     outcome = simulate_heard(of, Setup(policy="weave", timings=False), [log]).outcome
@@ -80,6 +90,7 @@ def test_moves_are_made_that_pay_only_together():
     left = {(event.job, event.attempt) for event, _ in log.facts if isinstance(event, DeathConfirmed)}
     made = [plan.job for plan in plans if plan.move.together and (plan.job, plan.move.attempt) in left]
     assert len(made) > 1
+    assert_nobody_stays_where_it_is(log)
     assert (outcome.slo_attainment, outcome.jobs_finished) == (1.0, 6)
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -52,6 +53,8 @@ def controller() -> None:
 
     _log_to_stderr()
     stop = _stop_on_signal()
+    # A plan of moves is thought out beside the hand-overs: by default each message of theirs would wait 5 ms for it.
+    sys.setswitchinterval(0.0005)
     home = Home()
     home.hold("controller")
     store = connect(home.require_head().access, patience_seconds=2.0)

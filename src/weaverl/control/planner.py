@@ -3,7 +3,6 @@
 What comes of it goes through the door as an event; a plan that was overtaken is refused there, and made anew.
 """
 
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -13,9 +12,6 @@ from weaverl.domain.commands import AdmitJob, AnyCommand, LearnProfile, QueueJob
 from weaverl.domain.events import PlanProposed
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
-
-_GIVES_WAY_SECONDS = 0.0005
-"""So soon a plan makes way for a hand-over; by default it would be 5 ms for each message."""
 
 Think = Callable[[bytes, tuple[str, ...], int | None], PlanProposed | None]
 """Plans for an encoded state, the groups that have changed, and at a review the time of the last one."""
@@ -35,7 +31,6 @@ class Planner:
         self._has_queued = False
         self._reviewed_at = self._reviewed_before = 0
         self._thinking: Future[PlanProposed | None] | None = None
-        sys.setswitchinterval(_GIVES_WAY_SECONDS)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weaverl-planner")
 
     def hear(self, commands: Iterable[AnyCommand]) -> None:

@@ -153,7 +153,8 @@ def fold_state(state: ClusterState, command: ChangeJobState) -> None:
             record.queued_at = state.now
             record.verdicts, record.measured, record.profiling = (), {}, False
         case JobState.FINISHED | JobState.FAILED | JobState.CANCELLED:
-            record.ended_at = state.ended_at = state.now
+            record.ended_at = state.now
+            state.ended_at = state.now if record.pin is not None else state.ended_at
             _unpin(record)
             state.moves.pop(command.job, None)
             _forget_oldest(state, command.job)

@@ -32,9 +32,9 @@ def propose(
     state: ClusterState, near: Collection[str] | None = None, reviewed_at: int | None = None
 ) -> PlanProposed | None:
     """As `replanning.propose`; on a fixed fleet where jobs wait, moves that make room instead of those that pay."""
-    plan = replanning.propose(state, near, reviewed_at=reviewed_at)
     waiting = list(in_turn(state)) if state.parameters.for_throughput else []
-    if not waiting or (plan is not None and any(move.rescues for move in plan.moves)):
+    plan = replanning.propose(state, near, reviewed_at=reviewed_at, only_rescues=bool(waiting))
+    if plan is not None or not waiting:
         return plan
     for name in waiting[:MOST_LOOKED_AT]:
         if state.jobs[name].profile is not None and not _is_awaited(state, name):

@@ -6,7 +6,7 @@ for a placement that has changed since is refused. Places are weighed as those o
 the remaining work are ``saving_over_cost`` times those of its cold start, and some dollars at all.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf
 
 from weaverl.domain.events import PlanProposed
@@ -24,8 +24,8 @@ from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_sp
 MOST_MOVES = 4
 """In one plan: a plan is made from expectations, and the next departure asks for another."""
 
-_JUST_US = 10_000_000
-"""So long ago is just now: a plan is thought out after those before it."""
+_JUST_US = 60_000_000
+"""So long ago is just now: a plan may have to wait for another one, or be made anew as it was overtaken."""
 
 _KEPT_IN_PLACE = 0.5
 """Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""
@@ -37,26 +37,48 @@ def propose(
     most_moves: int = MOST_MOVES,
     *,
     reviewed_at: int | None = None,
+    only_rescues: bool = False,
 ) -> PlanProposed | None:
     """The moves that save a promise, then those that pay, each on top of those before it, one a job; or None.
 
     ``near`` are the groups that somebody has joined or left: their members are looked at, and who could join them.
     None: all. At a review those are looked at, too, who were too new where they are at the last one, ``reviewed_at``.
 
-    Among few jobs all are looked at then, and unless a promise is in danger a regrouping is looked for that goes on
-    from there (see ``ruin_and_recreate``).
+    Among few jobs all are looked at when somebody has come or gone, and at reviews; then, if no promise is to be saved,
+    a regrouping is looked for that goes on from there (see ``ruin_and_recreate``). It may be of more than
+    ``most_moves``.
     """
     if not state.parameters.moves_jobs:
         return None
-    tries = state.parameters.regrouping_tries
-    if (near or reviewed_at is not None) and are_few(state):
-        tries, near = tries if _is_new(state, reviewed_at) else tries // 10, None
+    moves, trial = _rescues(state, most_moves)
+    if not only_rescues:
+        moves = _savings(state, trial, near, moves, most_moves, reviewed_at)
+    return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
+
+
+def _rescues(state: ClusterState, most_moves: int) -> tuple[list[Move], ClusterState]:
+    """The moves that save a promise, and where they lead to."""
     trial, moves = state, list[Move]()
     for group in state.groups.values():
         rescue = _rescue(trial, trial.groups[group.name]) if len(moves) < most_moves else None
         if rescue is not None and rescue[0].pin is state.jobs[rescue[0].spec.name].pin:
             moves.append(move_of(trial, *rescue))
             trial = placed(trial, *rescue[:2])
+    return moves, trial
+
+
+def _savings(
+    state: ClusterState,
+    trial: ClusterState,
+    near: Collection[str] | None,
+    rescues: Sequence[Move],
+    most_moves: int,
+    reviewed_at: int | None,
+) -> list[Move]:
+    """The rescues, which lead to ``trial``, and the moves that pay on top of them."""
+    tries, moves = state.parameters.regrouping_tries, [*rescues]
+    if (near or reviewed_at is not None) and are_few(state):
+        tries, near = tries if _is_new(state, reviewed_at) else tries // 10, None
     looked_at = set(state.groups if near is None else near)
     for name in _by_share(state):
         if len(moves) == most_moves:
@@ -70,16 +92,17 @@ def propose(
             looked_at |= {str(record.group), best.candidate.group.name}
             moves.append(move_of(trial, record, best))
             trial = placed(trial, record, best)
-    if near is None and not any(move.rescues for move in moves):
-        moves = [*regrouping(state, tries, trial)] or moves
-    return PlanProposed(base_version=state.version, moves=tuple(moves)) if moves else None
+    if near is None and are_few(state) and not rescues:
+        moves = [*regrouping(state, tries, moves, trial)] or moves
+    return moves
 
 
 def _is_new(state: ClusterState, reviewed_at: int | None) -> bool:
     """Whether a job has just ended, or a newcomer may be moved since the last review: then most is to be found."""
-    newcomers = (record for record in state.jobs.values() if record.attempt == 1)
-    has_ended = state.now - state.ended_at < _JUST_US
-    return has_ended or any(_is_free_since(state, record, reviewed_at) for record in newcomers)
+    if state.ended_at is not None and state.now - state.ended_at < _JUST_US:
+        return True
+    newcomers = (record for record in state.jobs.values() if record.pin is not None and not record.moves)
+    return any(_is_free_since(state, record, reviewed_at) for record in newcomers)
 
 
 def _by_share(state: ClusterState) -> list[str]:
@@ -110,10 +133,10 @@ def _paying(state: ClusterState, record: JobRecord, near: Collection[str] | None
 
 
 def _is_free_since(state: ClusterState, record: JobRecord, reviewed_at: int | None) -> bool:
-    """Whether a job that may be moved was too new where it is at the last review."""
+    """Whether a job may be moved that was too new where it is at the last review."""
     if record.started_at is None or reviewed_at is None:
         return False
-    return record.started_at + state.parameters.least_stay_us > reviewed_at
+    return reviewed_at < record.started_at + state.parameters.least_stay_us <= state.now
 
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
@@ -188,7 +211,7 @@ def _best(
     least_usd: float,
     serves: Callable[[weave.Option], bool] = lambda option: True,
 ) -> Option | None:
-    """The place that ``serves``, keeps all promises and saves the most, and at least that; in these groups or anywhere.
+    """The other place that ``serves``, keeps all promises and saves the most, and at least that; anywhere or ``near``.
 
     Bounds come first: most jobs are where they had better stay, and a group is played out in a thousand times as long.
     """
@@ -200,7 +223,8 @@ def _best(
     options = list(weave.into_groups(without, spec, groups, record.start_us))
     if near is None:
         options += weave.by_itself(without, spec, record.start_us)
-    screened = weave.screened(without, filter(serves, options), told, most_freed - least_usd)
+    others = (option for option in options if option.candidate.pin != record.pin and serves(option))
+    screened = weave.screened(without, others, told, most_freed - least_usd)
     if not screened:
         return None
     freed, cost = usd_freed(state, without, record), cost_of(state, record)

@@ -3,11 +3,12 @@
 One move at a time does not find a swap, a job that makes place for another, or three that leave for nodes of their own.
 So some jobs of two groups are taken out at once and put back one by one, each where it adds the fewest expected dollars
 and keeps every promise: with what is left of the two groups, with others that were put back before it, or by itself.
-That is tried with several pairs of groups, several jobs of them and in several orders, and the best is proposed if it
-pays for its cold starts. A try costs as much as a few arrivals.
+That is tried again and again, with other pairs of groups, other jobs of them and in other orders, from what single
+moves lead to and then from the best so far. What is better by enough is gone on from. A try costs as much as a few
+arrivals.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import msgspec
 from weaverl.domain.groups import Group, Move
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.expected_dollars import stay_of
+from weaverl.scheduling.index import trial_of
 from weaverl.scheduling.joint_moves import Made, made
 from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.objectives import least_later_usd
@@ -31,39 +33,42 @@ FEW_JOBS = 10
 """Among more jobs one move at a time finds about as much, in a third of the time."""
 
 
-class _Recreated(NamedTuple):
-    """The state with all jobs put back, and those of them that are elsewhere there."""
+class _Found(NamedTuple):
+    """Where jobs are after moves, and what comes of the moves as they can be made."""
 
     state: ClusterState
-    moved: tuple[str, ...]
+    joint: Made
 
 
-def regrouping(state: ClusterState, tries: int, begun: ClusterState | None = None) -> tuple[Move, ...]:
-    """The moves to the best of some tries, in an order in which they can be made; empty if none pays.
+def regrouping(
+    state: ClusterState, tries: int, moves: Sequence[Move] = (), begun: ClusterState | None = None
+) -> tuple[Move, ...]:
+    """The moves of the best of some tries, in an order in which they can be made; empty if none pays.
 
-    ``begun`` is where moves that have been found already lead to: they are among those returned then, as the tries go
-    on from there, and each from the best before it. The same state gives the same answer.
+    ``moves`` are those that have been found already, and ``begun`` is where they lead to: tries go on from there, so
+    that some of them may be among those returned. The same state gives the same answer.
     """
-    if not are_few(state):
-        return ()
-    found = _Recreated(begun or state, _moved(state, begun or state))
-    random, first = Random(f"{state.version} {state.now}"), _as_moves(state, found)
-    best = first
+    best = _Found(begun or state, _worth(state, moves))
+    random, pays = Random(f"{state.version} {state.now}"), False
     for _ in range(tries):
-        groups = [group for group in found.state.groups.values() if _may_change(state, group)]
+        groups = [group for group in best.state.groups.values() if _may_change(state, group)]
         if len(groups) < 2:
             break
-        tried = _tried(state, found.state, random.sample(groups, 2), random)
-        joint = first if tried is None else _as_moves(state, tried)
-        if tried is not None and joint.saving_usd > best.saving_usd:
-            found, best = tried, joint
-    parameters = state.parameters
-    cost_usd, saving_usd = best.cost_usd - first.cost_usd, best.saving_usd - first.saving_usd
-    num_moves = max(len(best.moves) - len(first.moves), 1)
-    least_usd = max((parameters.saving_over_cost - 1.0) * cost_usd, parameters.least_saving_usd * num_moves)
-    if saving_usd <= least_usd:
-        return ()
-    return tuple(msgspec.structs.replace(move, saving_usd=best.saving_usd) for move in best.moves)
+        there = _tried(state, best.state, random.sample(groups, 2), random)
+        joint = None if there is None else _joint(state, there)
+        if there is not None and joint is not None and _is_better(state, joint, best.joint):
+            best, pays = _Found(there, joint), True
+    return _each_needed(state, best) if pays else ()
+
+
+def _is_better(state: ClusterState, joint: Made, best: Made) -> bool:
+    """Whether moves save more, and enough for those that they are more than others."""
+    parameters, saving_usd = state.parameters, joint.saving_usd - best.saving_usd
+    least_usd = max(
+        (parameters.saving_over_cost - 1.0) * (joint.cost_usd - best.cost_usd),
+        parameters.least_saving_usd * (len(joint.moves) - len(best.moves)),
+    )
+    return saving_usd > max(least_usd, 0.0)
 
 
 def are_few(state: ClusterState) -> bool:
@@ -80,8 +85,8 @@ def _may_change(state: ClusterState, group: Group) -> bool:
     return not any(move.group == group.name or job in group.members for job, move in state.moves.items())
 
 
-def _tried(before: ClusterState, now: ClusterState, groups: Sequence[Group], random: Random) -> _Recreated | None:
-    """Some jobs of two groups taken out and put back; None if that is no cheaper.
+def _tried(before: ClusterState, now: ClusterState, groups: Sequence[Group], random: Random) -> ClusterState | None:
+    """Some jobs of two groups taken out and put back; None if that is no cheaper, whatever the moves cost.
 
     ``before``: where the jobs are.
     """
@@ -100,11 +105,7 @@ def _tried(before: ClusterState, now: ClusterState, groups: Sequence[Group], ran
             return None
         trial, left_usd = put(trial, record, found.candidate), left_usd - found.usd
         names.add(found.candidate.group.name)
-    return _Recreated(trial, _moved(before, trial))
-
-
-def _moved(before: ClusterState, now: ClusterState) -> tuple[str, ...]:
-    return tuple(name for name, record in before.jobs.items() if now.jobs[name].pin != record.pin)
+    return trial
 
 
 def _usd_of(state: ClusterState, names: Collection[str]) -> float:
@@ -133,31 +134,75 @@ def _cheapest(
     return weave.cheapest(trial, screened, told, below_usd=below_usd)
 
 
-def _as_moves(state: ClusterState, found: _Recreated) -> Made:
-    """The moves that lead there, if there is an order in which all of them can be made."""
+def _joint(state: ClusterState, there: ClusterState) -> Made | None:
+    """The moves that lead there and what they are worth; None if there is no order in which all can be made.
+
+    None also if one that cannot wait for others would have to.
+    """
     moves, openers = list[Move](), dict[str, str]()
-    for name in found.moved:
-        record = found.state.jobs[name]
+    for name in _moved(state, there):
+        record = there.jobs[name]
         assert record.pin is not None and record.group is not None
-        goes_on_from = _goes_on_from(state, found, found.state.groups[record.group])
+        goes_on_from = _goes_on_from(state, there, there.groups[record.group])
         if goes_on_from is None:
-            return Made(state, (), 0.0, 0.0)
+            return None
         opener = name if goes_on_from else openers.setdefault(record.group, name)
-        moves.append(
-            Move(
-                job=name,
-                attempt=record.attempt,
-                group=goes_on_from,
-                pin=record.pin,
-                joins="" if opener == name else opener,
-                together=found.moved if len(found.moved) > 1 else (),
-            )
-        )
-    joint = made(state, moves)
-    return joint if len(joint.moves) == len(moves) else Made(state, (), 0.0, 0.0)
+        joins = "" if opener == name else opener
+        moves.append(Move(job=name, attempt=record.attempt, group=goes_on_from, pin=record.pin, joins=joins))
+    tied = _tied(state, there, moves)
+    if any(move.together and not _may_move(state, state.jobs[move.job]) for move in tied):
+        return None
+    joint = _worth(state, tied)
+    return joint if len(joint.moves) == len(moves) else None
 
 
-def _goes_on_from(state: ClusterState, found: _Recreated, group: Group) -> str | None:
+def _tied(state: ClusterState, there: ClusterState, moves: Iterable[Move]) -> list[Move]:
+    """The moves, those tied together that leave or join the same groups."""
+    sets = list[tuple[set[str], list[Move]]]()
+    for move in moves:
+        touched, some = {str(state.jobs[move.job].group), str(there.jobs[move.job].group)}, [move]
+        for one in [one for one in sets if one[0] & touched]:
+            sets.remove(one)
+            touched, some = touched | one[0], [*one[1], *some]
+        sets.append((touched, some))
+    tied = list[Move]()
+    for _, some in sets:
+        names = tuple(move.job for move in some) if len(some) > 1 else ()
+        tied += [msgspec.structs.replace(move, together=names) for move in some]
+    return tied
+
+
+def _each_needed(state: ClusterState, found: _Found) -> tuple[Move, ...]:
+    """The moves without those that the others do without, each with what is saved by those that it is tied to."""
+    joint = found.joint
+    for move in joint.moves:
+        rest = _worth(state, _tied(state, found.state, [one for one in joint.moves if one.job != move.job]))
+        if len(rest.moves) + 1 == len(joint.moves) and not _is_better(state, joint, rest):
+            joint = rest
+    return tuple(
+        msgspec.structs.replace(move, saving_usd=_worth(state, _tied_to(move, joint.moves)).saving_usd)
+        for move in joint.moves
+    )
+
+
+def _tied_to(move: Move, moves: Iterable[Move]) -> list[Move]:
+    """The move and those that it is made together with."""
+    return [one for one in moves if one is move or (move.together and one.together == move.together)]
+
+
+def _worth(state: ClusterState, moves: Sequence[Move]) -> Made:
+    """What comes of moves where all of them are planned, as at the boundary where the first is made."""
+    planned = trial_of(state)
+    planned.moves = {**state.moves, **{move.job: move for move in moves}}
+    return made(planned, moves)
+
+
+def _moved(before: ClusterState, there: ClusterState) -> tuple[str, ...]:
+    return tuple(name for name, record in before.jobs.items() if there.jobs[name].pin != record.pin)
+
+
+def _goes_on_from(state: ClusterState, there: ClusterState, group: Group) -> str | None:
     """The present group of those who stay in a group; empty if nobody does, None if they are of several."""
-    present = {str(state.jobs[name].group) for name in group.members if name not in found.moved}
+    stay = (name for name in group.members if there.jobs[name].pin == state.jobs[name].pin)
+    present = {str(state.jobs[name].group) for name in stay}
     return None if len(present) > 1 else next(iter(present), "")

@@ -40,9 +40,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ``another_move_us`` that it has run, not before it has stayed ``least_stay_us`` where it is, and only for a saving
     of ``saving_over_cost`` times what the move costs, and of at least ``least_saving_usd``; twice more, and at any
     time, to save a promise in danger. These are looked for whenever somebody comes or goes, a job has drifted, and
-    every ``review_us``; among few jobs so are moves that pay only together, in ``regrouping_tries`` tries when a job
-    has ended or a newcomer may be moved, in a tenth of them else. A job has drifted, and gets another profile, when
-    what is measured is by a share of ``profile_error`` off the one it has.
+    every ``review_us``; among ten jobs or fewer so are moves that pay only together, in ``regrouping_tries`` tries when
+    a job has ended or a newcomer may be moved, in a tenth of them else. A job has drifted, and gets another profile,
+    when what is measured is by a share of ``profile_error`` off the one it has.
     ``hidden_switches``: policy weave restores the state of the job that is expected next before it asks, where that is
     in nobody's way.
     """
@@ -310,7 +310,7 @@ class ClusterState(msgspec.Struct, dict=True):
 
     ``moves`` are planned or under way, by job. ``version`` rises whenever a job is placed or leaves its place. Whoever
     changes a node, job or group leaves its name in ``changed``. ``shares`` stays empty unless the cluster is shared.
-    ``ended_at``: when a job has last ended.
+    ``ended_at``: when a placed job has last ended.
     """
 
     cluster: Cluster
@@ -327,7 +327,7 @@ class ClusterState(msgspec.Struct, dict=True):
     now: int = 0
     shares: Shares = msgspec.field(default_factory=Shares)
     spending: Spending = msgspec.field(default_factory=Spending)
-    ended_at: int = 0
+    ended_at: int | None = None
 
     @cached_property
     def changed(self) -> Changed:
