@@ -41,8 +41,8 @@ def test_a_failed_job_with_retries_left_is_submitted_again_as_a_new_attempt():
 
 def test_it_is_known_when_a_placed_job_has_last_ended():
     world = World(cluster(node("r0"), node("t0")))
-    world.submit(job("a"))
-    world.submit(job("waits", slo=1.0))
+    world.submit(job("a", slo=1.0))
+    world.submit(job("waits", 30.0, 30.0, slo=1.0))
     world.send(JobCancelled(job="waits"))
     assert (world.state("waits"), world.scheduler.state.ended_at) == (JobState.CANCELLED, None)
     world.register_all()
