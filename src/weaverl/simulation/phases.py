@@ -55,7 +55,7 @@ class Phases:
         self._stretch = costs.tail_stretch
 
     def begin(self, run: Run) -> None:
-        """A job is loaded: it goes on with the next iteration, with a checkpoint if anybody asks for it."""
+        """A job is loaded: it goes on with the next iteration; where jobs say so, the last is saved."""
         run.num_rolled = run.num_over = run.iteration
         if run.iteration == run.work.num_iterations:
             self._finished(run)

@@ -101,7 +101,7 @@ class World:
 
     ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and, without a group,
     when a job has drifted, every ``review_us`` (then it is told of the last time), and with ``makes_room`` when a job
-    has to wait. Where jobs are moved, or with ``saves_each``, they say after each iteration that it is saved.
+    has to wait. ``saves_each``: jobs say after each iteration that it is saved, as they must where they are moved.
     """
 
     def __init__(
@@ -134,7 +134,6 @@ class World:
         link = SharedLink(self.engine) if costs.link_sharing is LinkSharing.SHARED else PrivateLink(self.engine)
         self._recorder = recorder
         interference = Interference(costs, runs, self._groups)
-        saves_each = saves_each or review_us > 0
         self._phases = Phases(
             self.engine, link, costs, interference.factor, self._send, self._finished, recorder, saves_each
         )
