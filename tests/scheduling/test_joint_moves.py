@@ -366,7 +366,13 @@ def test_moves_of_other_groups_are_not_tied_together():
 
 
 def test_a_job_that_cannot_wait_is_tied_to_nobody():
-    assert regrouping(two_pairs_alike(), 40)
+    state = two_pairs_alike()
+    there = after(state, regrouping(state, 40))
+    assert ruin_and_recreate._joint(state, there) is not None
+    moved = next(name for name, record in state.jobs.items() if there.jobs[name].pin != record.pin)
+    record = state.jobs[moved]
+    state.jobs[moved] = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, staleness=1))
+    assert ruin_and_recreate._joint(state, there) is None, "also where a single move has it there"
     assert not regrouping(two_pairs_alike(staleness=1), 40)
 
 

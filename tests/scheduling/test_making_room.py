@@ -14,6 +14,7 @@ from weaverl.domain.events import JobCancelled
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
 from weaverl.errors import UsageError
+from weaverl.scheduling import replanning
 from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.backfilling import MOST_PASSED_US, PATIENCE_US, expected_wait_us
 from weaverl.scheduling.making_room import propose
@@ -59,6 +60,12 @@ def crowded(**more: object) -> tuple[World, Move]:
     assert proposed is not None
     (move,) = proposed.moves
     return world, move
+
+
+def test_while_somebody_waits_no_moves_are_weighed_that_only_save(monkeypatch):
+    world, _ = crowded()
+    monkeypatch.setattr(replanning, "_paying", lambda *_: pytest.fail("its answer would be thrown away"))
+    assert propose(world.scheduler.state, list(world.scheduler.state.groups)) is not None
 
 
 def test_a_free_node_is_taken_where_dollars_would_share():

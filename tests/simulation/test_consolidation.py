@@ -84,14 +84,14 @@ def assert_nobody_stays_where_it_is(log):
 
 
 def test_moves_are_made_that_pay_only_together():
-    log, of = Log(), generate(Order(preset=Preset.PRODUCTION, seed=2, num_jobs=6, iterations=40, hours=2.0), USUAL)
+    log, of = Log(), generate(Order(preset=Preset.PRODUCTION, seed=2, num_jobs=8, iterations=40, hours=2.0), USUAL)
     outcome = simulate_heard(of, Setup(policy="weave", timings=False), [log]).outcome
     plans = [command for _, commands in log.facts for command in commands if isinstance(command, PlanMove)]
     left = {(event.job, event.attempt) for event, _ in log.facts if isinstance(event, DeathConfirmed)}
     made = [plan.job for plan in plans if plan.move.together and (plan.job, plan.move.attempt) in left]
     assert len(made) > 1
     assert_nobody_stays_where_it_is(log)
-    assert (outcome.slo_attainment, outcome.jobs_finished) == (1.0, 6)
+    assert (outcome.slo_attainment, outcome.jobs_finished) == (1.0, 8)
 
 
 def test_nobody_is_moved_for_little():
