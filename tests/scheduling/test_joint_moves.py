@@ -344,8 +344,10 @@ def test_whatever_is_planned_together_nothing_is_lost_or_run_twice(given_steps, 
             assert Counter(ran(world, record.spec.name)) == each_once(8)
 
 
-def test_the_door_makes_what_was_planned_for_what_it_saves():
-    state = two_pairs_alike(copies=2)
+@pytest.mark.parametrize(("slo", "iterations"), [(1.25, 200), (1.15, 30)])
+def test_the_door_makes_what_was_planned_for_what_it_saves(slo, iterations):
+    """With few iterations left nobody has room for a wait beside who is yet to leave."""
+    state = two_pairs_alike(copies=2, slo=slo, iterations=iterations)
     moves = regrouping(state, 100)
     planned = msgspec.structs.replace(state, moves={move.job: move for move in moves})
     joint = made(planned, moves)
