@@ -192,7 +192,7 @@ BAD_OPTIONS = {
     "a simulated timeline in no folder": ("simulate TRACE --timeline none/a.jsonl", "none is not a folder"),
     "a page in no folder": ("report nowhere.jsonl --out none/a.html", "none is not a folder"),
     "a page in the place of a folder": ("report nowhere.jsonl --out .", "folder"),
-    "a name that is too long": (f"trace generate --out {'a' * 250}", "File name too long"),
+    "a name that is too long": (f"trace generate --out {'a' * 255}", "File name too long"),
     "a folder in a file": ("reproduce --out TRACE/report", "trace.csv/report"),
     "a folder in the place of a file": ("reproduce --out TRACE", "trace.csv"),
     "a folder where there can be none": ("reproduce --out /proc/report", "/proc/report"),
