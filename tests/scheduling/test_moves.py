@@ -326,6 +326,80 @@ def leave_room(world: World, name: str, slowdown: float) -> None:
     record.progress = Progress(record.iterations_done, done, since=state.now - round(elapsed))
 
 
+def deliver_all_but(world: World, is_held_back: Callable[[object], bool]) -> None:
+    while left := [place for place, event in enumerate(world.pending) if not is_held_back(event)]:
+        world.deliver(left[0])
+
+
+def hangs(event: object) -> bool:
+    """The end of a rollout of job b."""
+    return isinstance(event, PhaseEnded) and event.rank.job == "b" and event.phase is PhaseKind.ROLLOUT
+
+
+def test_a_job_that_waits_at_its_boundary_for_one_that_hangs_leaves_at_once():
+    world = two_in_one_group(AT_ONCE)
+    deliver_all_but(world, hangs)
+    record = world.scheduler.state.jobs["a"]
+    rotation = world.scheduler.rotation(str(record.group))
+    assert [(one.job, one.phase) for one in rotation.waiting] == [("a", PhaseKind.ROLLOUT)]
+    assert list(rotation.permits) == ["b"]
+    leave_room(world, "a", 1.1)
+    proposed = propose(world.scheduler.state, ())
+    assert proposed is not None and [move.rescues for move in proposed.moves] == ["a"]
+    plan(world, *proposed.moves)
+    assert world.state("a") is JobState.STOPPING
+    deliver_all_but(world, hangs)
+    assert (record.state, record.moves) == (JobState.FINISHED, 1)
+    assert Counter(ran(world, "a")) == each_once(8)
+
+
+def test_a_save_that_is_heard_while_its_job_waits_has_it_leave_at_once():
+    world = two_in_one_group(AT_ONCE)
+
+    def is_a_save(event: object) -> bool:
+        return isinstance(event, CheckpointWritten)
+
+    deliver_all_but(world, lambda event: hangs(event) or is_a_save(event))
+    leave_room(world, "a", 1.1)
+    proposed = propose(world.scheduler.state, ())
+    assert proposed is not None
+    plan(world, *proposed.moves)
+    assert world.state("a") is JobState.RUNNING
+    deliver_all_but(world, lambda event: not is_a_save(event))
+    assert world.state("a") is JobState.STOPPING
+
+
+@pytest.mark.parametrize(("lasts", "saves_every", "is_rescued"), [(10, 1, False), (200, 1, True), (10, 9, True)])
+def test_a_rescue_waits_for_a_neighbour_that_is_to_leave_unless_it_hangs_or_saves_seldom(
+    lasts: int, saves_every: int, is_rescued: bool
+):
+    world = two_in_one_group(AT_ONCE)
+    state = world.scheduler.state
+    deliver_all_but(world, hangs)
+    leaver = state.jobs["b"]
+    leaver.saves_every, leaver.moves = saves_every, AT_ONCE.max_moves_per_job - 1
+    leave_room(world, "a", 1.1)
+    fresh = propose(state, ())
+    assert fresh is not None
+    plan(world, Move(job="b", attempt=1, group="", pin=fresh.moves[0].pin, saving_usd=9.0))
+    state.now = (leaver.progress.since or 0) + leaver.progress.lap_us[0] + lasts * SECOND
+    leave_room(world, "a", 1.1)
+    proposed = propose(state, ())
+    assert (proposed is not None) is is_rescued
+    assert proposed is None or [(move.job, move.rescues) for move in proposed.moves] == [("a", "a")]
+
+
+def test_who_saves_too_seldom_is_not_planned_to_move():
+    world = two_in_one_group(AT_ONCE)
+    leave_room(world, "a", 1.1)
+    for record in world.scheduler.state.jobs.values():
+        record.saves_every = 40
+    assert propose(world.scheduler.state, ()) is None
+    for record in world.scheduler.state.jobs.values():
+        record.saves_every = 9
+    assert propose(world.scheduler.state, ()) is not None
+
+
 @pytest.mark.parametrize("parameters", [AT_ONCE, Parameters(policy="weave", max_moves_per_job=1)])
 def test_a_promise_in_danger_is_saved_by_a_move_whatever_it_costs(parameters: Parameters):
     world = two_in_one_group(parameters)

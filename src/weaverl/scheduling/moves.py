@@ -8,6 +8,7 @@ The rules, in full:
 - A planned move changes nothing until its job asks for its next rollout, holds no permit, and all of its ranks that
   save checkpoints have said that the iteration before is saved. There the move is weighed once more, as things are by
   then: if its place is not to be had any more, would break a promise or saves nothing, the job stays.
+- A job that waits for that rollout already when its move is planned, or its save is heard, leaves at once if it can.
 - A job that has not saved waits for its next save, if that is expected soon (see ``saving``); then its move is dropped.
   The next plan may propose it again, three times an attempt.
 - Then the attempt is stopped on all its nodes. While it is leaving nobody joins the group that it leaves or the one

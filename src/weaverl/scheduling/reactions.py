@@ -8,6 +8,7 @@ from weaverl.domain.commands import (
     AcknowledgeRequest,
     AnyCommand,
     ChangeJobState,
+    DropMove,
     KillJob,
     LearnProfile,
     RefuseRequest,
@@ -16,6 +17,7 @@ from weaverl.domain.commands import (
 from weaverl.domain.events import (
     AgentReported,
     AnyEvent,
+    CheckpointWritten,
     DeathConfirmed,
     Event,
     JobCancelled,
@@ -30,7 +32,7 @@ from weaverl.domain.events import (
     TimerFired,
 )
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling import drift, lifecycle, moves, placement, profiling
+from weaverl.scheduling import drift, lifecycle, moves, placement, profiling, saving
 from weaverl.scheduling.known import Known
 from weaverl.scheduling.rotation_state import ROLLOUT, permits_of
 from weaverl.scheduling.sharing import waiting
@@ -70,12 +72,31 @@ def _over(known: Known, event: PhaseMeasured) -> Iterable[AnyCommand]:
     record = lifecycle.current(known.state, event.rank.job, event.rank.attempt)
     if record is None or not record.spec.staleness or event.rank.job not in known.state.moves:
         return ()
-    rotation = known.rotation_of(record)
-    if rotation is None or permits_of(rotation.state, event.rank.job):
-        return ()
-    asked = (one for one in rotation.state.waiting if one.job == event.rank.job and one.phase is ROLLOUT)
-    request = next(asked, None)
+    request = _waits_at_boundary(known, record)
     return () if request is None else moves.at_boundary(known.state, record, request)
+
+
+def _saved(known: Known, event: CheckpointWritten) -> Iterable[AnyCommand]:
+    """A job that is to move may have asked for its next rollout before this was heard, and wait for it still."""
+    record = lifecycle.current(known.state, event.rank.job, event.rank.attempt)
+    return () if record is None or event.rank.job not in known.state.moves else _leaves_at_once(known, record)
+
+
+def _leaves_at_once(known: Known, record: JobRecord) -> Iterable[AnyCommand]:
+    """A job that waits at the end of a saved iteration need not run another one; it stays planned if it cannot go."""
+    request = _waits_at_boundary(known, record)
+    if request is None or not saving.is_saved(record, request.iteration):
+        return ()
+    decided = list(moves.at_boundary(known.state, record, request))
+    return () if any(isinstance(command, DropMove) for command in decided) else decided
+
+
+def _waits_at_boundary(known: Known, record: JobRecord) -> PermitRequested | None:
+    """The request for the next rollout of a job that holds nothing."""
+    rotation, job = known.rotation_of(record), record.spec.name
+    if rotation is None or permits_of(rotation.state, job):
+        return None
+    return next((one for one in rotation.state.waiting if one.job == job and one.phase is ROLLOUT), None)
 
 
 def _learned(known: Known, command: LearnProfile) -> Iterator[AnyCommand]:
@@ -155,6 +176,9 @@ def _place_moved(known: Known, record: JobRecord) -> Iterator[AnyCommand]:
 
 def _planned(known: Known, event: PlanProposed) -> Iterator[AnyCommand]:
     yield from moves.react_plan(known.state, event)
+    for move in event.moves:
+        if known.state.moves.get(move.job) == move:
+            yield from _leaves_at_once(known, known.state.jobs[move.job])
 
 
 def _due(known: Known, event: TimerFired) -> Iterator[AnyCommand]:
@@ -209,6 +233,7 @@ def _attempt(event: RankRegistered | ProcessExited | StartFailed) -> tuple[str, 
 _REACTIONS: dict[type[Event], Callable[[Known, Any], Iterable[AnyCommand]]] = {
     PermitRequested: _asked,
     PhaseMeasured: _over,
+    CheckpointWritten: _saved,
     PlanProposed: _planned,
     TimerFired: _due,
     JobSubmitted: _arrival,

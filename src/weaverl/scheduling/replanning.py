@@ -17,7 +17,9 @@ from weaverl.scheduling.movable import has_one_move, refusal
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
+from weaverl.scheduling.round_model import allowed_us
 from weaverl.scheduling.ruin_and_recreate import are_few, regrouping
+from weaverl.scheduling.saving import FIRST_SAVES, may_save
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
@@ -26,6 +28,9 @@ MOST_MOVES = 4
 
 _JUST_US = 60_000_000
 """So long ago is just now: a plan may have to wait for another one, or be made anew as it was overtaken."""
+
+_OVERDUE = 2.0
+"""Times the longest iteration that a job may have: who takes longer has hung, and nobody waits for it to leave."""
 
 _KEPT_IN_PLACE = 0.5
 """Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""
@@ -110,8 +115,13 @@ def _by_share(state: ClusterState) -> list[str]:
     found = []
     for group in filter(lambda one: _is_settled(state, one), state.groups.values()):
         share = state.usd_per_hour(group.nodes) / len(group.members)
-        found += [(-share, name) for name in group.members if not refusal(state, name, state.jobs[name].attempt)]
+        found += [(-share, name) for name in group.members if _may_move(state, state.jobs[name])]
     return [name for _, name in sorted(found)]
+
+
+def _may_move(state: ClusterState, record: JobRecord, *, rescues: bool = False) -> bool:
+    """Whether a job may move, and saves soon: a move that it cannot make stands in the way of others."""
+    return may_save(record) and not refusal(state, record.spec.name, record.attempt, rescues=rescues)
 
 
 def _is_settled(state: ClusterState, group: Group) -> bool:
@@ -141,7 +151,7 @@ def _is_free_since(state: ClusterState, record: JobRecord, reviewed_at: int | No
 
 def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] | None:
     """The cheapest move of one member for the sake of a promise in danger, if one is, and whose it is."""
-    is_changing = any(move.is_certain for move in _moves_from(state, group))
+    is_changing = any(_leaves_soon(state, name) for name in group.members)
     if len(group.members) < 2 or is_changing or not _is_settled(state, group):
         return None
     for endangered in _in_danger(state, group):
@@ -152,8 +162,14 @@ def _rescue(state: ClusterState, group: Group) -> tuple[JobRecord, Option, str] 
     return None
 
 
-def _moves_from(state: ClusterState, group: Group) -> Iterator[Move]:
-    return (state.moves[name] for name in group.members if name in state.moves)
+def _leaves_soon(state: ClusterState, name: str) -> bool:
+    """Whether a member goes before long by itself: it is planned to, saves each iteration, and has not hung in one."""
+    move, record = state.moves.get(name), state.jobs[name]
+    if move is None or not move.is_certain:
+        return False
+    lasts_us = record.progress.elapsed_us(state.now) - record.progress.lap_us[0]
+    is_on_time = lasts_us < _OVERDUE * allowed_us(record.slo, record.durations.solo_us)
+    return is_on_time and record.leaves_by <= record.iterations_done + FIRST_SAVES
 
 
 def _ways_out(state: ClusterState, group: Group, endangered: Stay) -> Iterator[tuple[JobRecord, Option]]:
@@ -165,7 +181,8 @@ def _ways_out(state: ClusterState, group: Group, endangered: Stay) -> Iterator[t
     company = set(weave.sharers_of(endangered, weave.company_of(state, group).stays))
     for name in group.members:
         record = state.jobs[name]
-        if refusal(state, name, record.attempt, rescues=True) or (name != in_danger and has_one_move(state, record)):
+        is_kept = name != in_danger and has_one_move(state, record)
+        if is_kept or not _may_move(state, record, rescues=True):
             continue
         rest = without_record(state, record).groups[group.name]
         if name == in_danger or not any(_in_danger(state, rest)):
