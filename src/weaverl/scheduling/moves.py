@@ -9,7 +9,8 @@ The rules, in full:
   save checkpoints have said that the iteration before is saved. There the move is weighed once more, as things are by
   then: if its place is not to be had any more, would break a promise or saves nothing, the job stays.
 - A job that has not saved waits for its next save, if that is expected soon (see ``saving``); then its move is dropped.
-  The next plan may propose it again, three times an attempt.
+  The next plan may propose it again, three times an attempt. Who could have left, and waits for others, has until after
+  its next save again.
 - Then the attempt is stopped on all its nodes. While it is leaving nobody joins the group that it leaves or the one
   that it goes to, so that its old place is there for it whatever happens to the new one.
 - Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
@@ -45,6 +46,12 @@ def observe_start(record: JobRecord, event: PermitRequested) -> None:
     assert record.admitted_at is not None
     record.started_at, record.start_us = event.at, event.at - record.admitted_at + fill_us(record)
     record.first_iteration = event.iteration
+
+
+def observe_boundary(record: JobRecord, event: PermitRequested) -> None:
+    """Fold that a job that is to move asks for its next rollout: if it waits for others here, it has saved in time."""
+    if saving.is_saved(record, event.iteration):
+        saving.expect(record)
 
 
 def observe_checkpoint(state: ClusterState, event: CheckpointWritten) -> None:
@@ -137,8 +144,6 @@ def _leave(record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand
 def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int) -> Iterator[AnyCommand]:
     """The job cannot leave here: it waits for its next save, or stays, and others are asked to make way."""
     if not saving.is_known(record, iteration) or saving.waits(record, iteration):
-        return
-    if not move.is_certain and saving.may_save(record):
         return
     reason = f"it has not saved iteration {iteration - 1}"
     yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=True)
