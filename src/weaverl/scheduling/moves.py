@@ -14,7 +14,7 @@ The rules, in full:
 - Then the attempt is stopped on all its nodes. While it is leaving nobody joins the group that it leaves or the one
   that it goes to, so that its old place is there for it whatever happens to the new one.
 - Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
-  planned, or else wherever the policy places it. A move is no retry.
+  planned, or else wherever the policy places it, or it is in the queue as others are. A move is no retry.
 - A move that makes way for a waiting job is one to the queue, planned behind the door (see ``sharing.preemption``).
 - A job whose next rollout may run beside training has two iterations under way. From the plan on no rollout is granted
   that would run beside a training, so that it comes to the end of an iteration with nothing under way. It goes then
@@ -182,9 +182,12 @@ def purpose(move: Move) -> str:
 
 
 def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
-    """Nothing of the attempt is left: the next one begins where it was planned, or wherever the policy says."""
+    """Nothing of the attempt is left: the next one begins where it was planned, wherever the policy says, or waits."""
     decision = decide_on(state, record, state.moves[record.spec.name])
     if decision.chosen is None:
         decision = placement.choose(state, remaining_spec(record))
     if decision.chosen is not None:
         yield from placement.admit(state, record, decision)
+    else:
+        reason = "its place was gone when it had left, and nothing else fitted it"
+        yield DropMove(job=record.spec.name, attempt=record.attempt, reason=reason)
