@@ -1,6 +1,7 @@
 """The planner of a live controller begins to think for good reason, and hands its plan over once."""
 
 import time
+from concurrent.futures import wait
 
 import msgspec
 import pytest
@@ -30,11 +31,14 @@ def state(policy="weave"):
 class Thinker:
     def __init__(self):
         self.near, self.reviews = [], []
+        self.fails_with = None
 
     def __call__(self, encoded, near, reviewed_at):
         assert msgspec.msgpack.decode(encoded, type=ClusterState).version == 0
         self.near.append(near)
         self.reviews.append(reviewed_at)
+        if self.fails_with is not None:
+            raise self.fails_with
         return PLAN
 
 
@@ -102,6 +106,36 @@ def test_a_plan_for_a_promise_that_was_overtaken_is_made_anew(planner, thinker):
     planner.hear([RefusePlan(base_version=0, reason="overtaken")])
     plan_of(planner, state())
     assert thinker.near == [(), ()]
+
+
+def begin(planner, known):
+    """The first look begins; then the thinking is over."""
+    assert planner.look(known) is None
+    wait([planner._thinking], timeout=30.0)
+
+
+def test_a_plan_that_fails_is_no_plan_told_once_and_the_next_comes_in_its_time(planner, thinker, caplog):
+    known, review_us = state(), Parameters().review_us
+    known.now = review_us
+    thinker.fails_with = AssertionError("a case nobody thought of")
+    begin(planner, known)
+    assert [planner.look(known) for _ in range(3)] == [None] * 3
+    (told,) = caplog.records
+    assert told.exc_info[1] is thinker.fails_with and told.exc_info[2] is not None
+    assert thinker.reviews == [0], "not at once again"
+    thinker.fails_with = None
+    known.now += review_us
+    assert plan_of(planner, known) is PLAN
+    assert thinker.reviews == [0, review_us]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_who_is_told_to_stop_while_it_thinks_stops(planner, thinker, kind):
+    planner.hear([DRIFTED])
+    thinker.fails_with = kind()
+    begin(planner, state())
+    with pytest.raises(kind):
+        planner.look(state())
 
 
 def test_a_policy_that_moves_nobody_has_nothing_thought_of(planner, thinker):

@@ -181,6 +181,24 @@ def test_who_never_saves_is_not_waited_for_and_counted(long_jobs):
     assert jobs[world.stays].unsaved == 1
 
 
+@pytest.mark.parametrize("every", [1, 4])
+def test_who_always_saves_late_is_not_waited_for_for_ever_and_holds_nobody_up(long_jobs, every):
+    """Each save is heard of after the request for the next rollout: never at a boundary."""
+    world = apart(nodes=THREE)
+    record = world.scheduler.state.jobs["a"]
+    world.saves_late, world.saves_every["a"] = {"a"}, every
+    go(world, lambda: record.iterations_done >= 9)
+    plan(world, *to_fresh_nodes(world))
+    go(world, lambda: "a" not in world.scheduler.state.moves or record.iterations_done > 9 + 11)
+    assert [(dropped.job, dropped.unsaved) for dropped in commands(world, DropMove)] == [("a", True)]
+    others = world.scheduler.state.jobs[world.stays]
+    after = others.iterations_done
+    go(world, lambda: not world.scheduler.state.moves)
+    assert others.iterations_done <= after + 1
+    (_, dropped) = commands(world, DropMove)
+    assert (dropped.job, dropped.reason) == (world.stays, "its place is not to be had any more")
+
+
 def test_nobody_waits_for_one_that_has_ended_in_the_queue(long_jobs):
     """Its planned nodes went to others while it was stopped, and the node that it had is lost."""
     world = apart(nodes=THREE)

@@ -13,6 +13,7 @@ from weaverl.domain.commands import DropMove, PlanMove, QueueJob
 from weaverl.domain.events import JobCancelled
 from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
+from weaverl.domain.units import HOUR_US
 from weaverl.errors import UsageError
 from weaverl.scheduling import replanning
 from weaverl.scheduling.admission import Candidate
@@ -109,6 +110,27 @@ def test_a_job_moves_in_with_another_so_that_one_which_bears_nobody_can_start():
     assert world.admitted("picky").verdicts[-1].kind == "isolate"
     ended = {name: state.jobs[name].ended_at for name in "ab"}
     assert world.scheduler.state.jobs["picky"].admitted_at < min(ended.values())
+
+
+def test_who_hangs_is_not_awaited_and_another_makes_room():
+    world, move = crowded(slo=50.0, iterations=40)
+    plan(world, move)
+    state = world.scheduler.state
+    assert propose(state, ()) is None, "it is awaited"
+    state.jobs[move.job].progress.since -= round(2 * HOUR_US)
+    proposed = propose(state, ())
+    assert proposed is not None
+    (another,) = proposed.moves
+    assert {another.job, move.job} == {"a", "b"}
+    assert another.makes_room_for == "picky"
+
+
+def test_who_hangs_is_not_asked_to_make_room():
+    world, move = crowded(slo=50.0, iterations=40)
+    state = world.scheduler.state
+    state.jobs[move.job].progress.since -= round(2 * HOUR_US)
+    proposed = propose(state, ())
+    assert proposed is not None and move.job not in {one.job for one in proposed.moves}
 
 
 def test_nobody_makes_room_for_one_that_waits_no_more():

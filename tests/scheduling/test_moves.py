@@ -17,6 +17,7 @@ from weaverl.domain.events import (
     CheckpointWritten,
     DeathConfirmed,
     JobCancelled,
+    NodeLost,
     PhaseEnded,
     PlanProposed,
 )
@@ -233,6 +234,23 @@ def test_a_job_whose_new_group_is_gone_is_placed_as_the_policy_says():
     record = world.scheduler.state.jobs["a"]
     assert (record.state, record.attempt, record.moves) == (JobState.FINISHED, 2, 1)
     assert Counter(ran(world, "a")) == each_once(8)
+
+
+def test_the_plan_of_a_job_that_is_placed_nowhere_ends_in_the_queue():
+    world = apart()
+    plan(world, to_the_other(world))
+    until_stopping(world)
+    for name in ("r0", "r1"):
+        world.send(NodeLost(node=name))
+    while world.state("a") is JobState.STOPPING:
+        world.deliver(next(at for at, event in enumerate(world.pending) if isinstance(event, DeathConfirmed)))
+    state = world.scheduler.state
+    assert world.state("a") is JobState.QUEUED
+    assert not state.moves
+    (dropped,) = commands(world, DropMove)
+    assert (dropped.attempt, dropped.unsaved) == (2, False)
+    assert state.jobs["a"].stays_because == "its place was gone when it had left, and nothing else fitted it"
+    check_log(world)
 
 
 def test_after_a_departure_the_jobs_that_are_left_are_proposed_to_share_nodes():

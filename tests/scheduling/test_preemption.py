@@ -14,6 +14,7 @@ from weaverl.domain.commands import AdmitJob, ChangeJobState, DropMove, PlanMove
 from weaverl.domain.events import JobCancelled, PhaseEnded
 from weaverl.domain.jobs import ENDED, JobSpec, JobState
 from weaverl.domain.sharing import Deadlines, Preemption, Sharing
+from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.scheduler import Scheduler
 from weaverl.scheduling.sharing.accounts import Account
 from weaverl.scheduling.state import Parameters
@@ -183,6 +184,40 @@ def test_who_was_to_make_way_stays_if_the_other_has_found_a_place():
         world.deliver(next(at for at, event in enumerate(world.pending) if getattr(event, "job", "") != paused))
     world.run()
     assert world.scheduler.state.jobs[paused].preemptions == 0
+
+
+def test_who_hangs_stays_and_another_makes_way():
+    low = {"iterations": 40}
+    world = running(shared(*TWO, iterations=40), saving("low1", **low), saving("low2", **low))
+    jobs = world.scheduler.state.jobs
+    world.submit(saving("high", priority=1))
+    (hangs,) = planned(world)
+    (other,) = {"low1", "low2"} - {hangs}
+
+    def goes_on(event: object) -> bool:
+        return not (isinstance(event, PhaseEnded) and event.rank.job == hangs)
+
+    def until(iterations: int) -> None:
+        while jobs[other].iterations_done < iterations and jobs["high"].state is JobState.QUEUED:
+            world.deliver(next(at for at, event in enumerate(world.pending) if goes_on(event)))
+
+    until(4)
+    for hours, stays in ((1, False), (2, True)):
+        world.now = round(hours * HOUR_US)
+        until(jobs[other].iterations_done + 2)
+        world.fire_next_timer()
+        assert [drop.job for drop in commands(world, DropMove)] == [hangs] * stays, hours
+    assert jobs[hangs].stays_because == "it has not come to the end of an iteration for long"
+    assert planned(world) == [hangs, other]
+    until(40)
+    assert (jobs["high"].state, jobs[other].preemptions) == (JobState.STARTING, 1)
+    world.run()
+    assert {record.state for record in jobs.values()} == {JobState.FINISHED}
+    assert Counter(ran(world, hangs)) == each_once(40)
+    replayed = Scheduler(world.scheduler.state.cluster, world.scheduler.state.parameters)
+    for event, decided in world.log:
+        replayed.replay(event, tuple(decided))
+    assert image(replayed) == image(world.scheduler)
 
 
 @settings(max_examples=40, deadline=None)

@@ -25,6 +25,7 @@ from weaverl.scheduling.progress import (
     WEIGHT,
     allowance,
     forecast_error,
+    hangs,
     is_late,
     measured_slowdown,
     room,
@@ -250,3 +251,15 @@ def test_what_a_job_had_to_spare_it_spends_by_its_end_and_not_at_once():
         now = round((late_at + later) * SECOND)
         assert is_late(*allowance(record, now)) is late
         assert slack_us(record, now) > 200 * SECOND - (now - round(at * SECOND)), "by its promise it is far from late"
+
+
+@pytest.mark.parametrize(("usual_seconds", "seconds"), [(0, 3700), (20, 3700), (100, 4000)])
+def test_a_job_may_hang_an_hour_after_four_of_its_iterations(usual_seconds, seconds):
+    """Of 25 s by the profile, or longer ones as they were so far."""
+    world = World(cluster(), iterations=9)
+    world.submit(whole_job("a", iterations=9))
+    record = world.scheduler.state.jobs["a"]
+    wall_us = 7 * usual_seconds * SECOND
+    record.progress = Progress(7 if usual_seconds else 0, lap_us=(wall_us, 0), wall_us=wall_us, since=1000)
+    assert not hangs(record, 1000 + seconds * SECOND)
+    assert hangs(record, 1001 + seconds * SECOND)

@@ -3,6 +3,7 @@
 What comes of it goes through the door as an event; a plan that was overtaken is refused there, and made anew.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -12,6 +13,8 @@ from weaverl.domain.commands import AdmitJob, AnyCommand, LearnProfile, QueueJob
 from weaverl.domain.events import PlanProposed
 from weaverl.scheduling.making_room import propose
 from weaverl.scheduling.state import ClusterState
+
+logger = logging.getLogger("weaverl.controller")
 
 Think = Callable[[bytes, tuple[str, ...], int | None], PlanProposed | None]
 """Plans for an encoded state, the groups that have changed, and at a review the time of the last one."""
@@ -52,8 +55,8 @@ class Planner:
         if self._thinking is not None:
             if not self._thinking.done():
                 return None
-            plan, self._thinking = self._thinking.result(), None
-            return plan
+            thought, self._thinking = self._thinking, None
+            return _plan_of(thought)
         makes_room = self._has_queued and state.parameters.for_throughput
         is_new = self._near or self._has_drifted or makes_room
         is_review = state.now - self._reviewed_at >= state.parameters.review_us
@@ -70,6 +73,17 @@ class Planner:
     def close(self) -> None:
         """Think no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _plan_of(thought: Future[PlanProposed | None]) -> PlanProposed | None:
+    """What has been thought out. A plan is only advice: one that fails is none, as the jobs' permits go on without."""
+    error = thought.exception()
+    if error is None:
+        return thought.result()
+    if not isinstance(error, Exception):
+        raise error
+    logger.error("no plan of moves, as it failed; the next is made in its time", exc_info=error)
+    return None
 
 
 def _think(state: bytes, near: tuple[str, ...], reviewed_at: int | None) -> PlanProposed | None:

@@ -177,7 +177,7 @@ class PlanMove(Command, frozen=True, kw_only=True, tag=True):
 
 
 class DropMove(Command, frozen=True, kw_only=True, tag=True):
-    """The job stays after all. ``unsaved``: it has saved nothing since it was to leave."""
+    """The job stays after all, or waits as its place was gone. ``unsaved``: it saved nothing since it was to leave."""
 
     job: str
     attempt: int

@@ -159,6 +159,8 @@ class Known:
                 profiling.observe(record, event)
             if record.started_at is None and event.phase is ROLLOUT:
                 moves.observe_start(record, event)
+            if event.phase is ROLLOUT and event.job in self.state.moves:
+                moves.observe_boundary(record, event)
             self.touched.append(rotation)
 
     def _observe_end(self, event: PhaseEnded) -> None:

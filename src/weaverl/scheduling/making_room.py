@@ -17,6 +17,7 @@ from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.placement import asked_spec, choose
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.prices import usd_alone
+from weaverl.scheduling.progress import hangs
 from weaverl.scheduling.sharing.order import in_turn
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
@@ -46,7 +47,8 @@ def propose(
 
 def _is_awaited(state: ClusterState, job: str) -> bool:
     """Whether room for it is on its way."""
-    return any(job in (move.makes_room_for, move.paused_for) for move in state.moves.values())
+    moves = (move for move in state.moves.values() if job in (move.makes_room_for, move.paused_for))
+    return any(not hangs(state.jobs[move.job], state.now) for move in moves)
 
 
 def _room_for(state: ClusterState, waiting: JobRecord) -> tuple[Move, ...]:
@@ -75,7 +77,7 @@ def _ways_out(trial: ClusterState, state: ClusterState, worth: float) -> Iterato
     for name, record in trial.jobs.items():
         if record.pin is None or record.pin is not state.jobs[name].pin:
             continue
-        if refusal(trial, name, record.attempt) or not _frees_a_node(trial, record):
+        if refusal(trial, name, record.attempt) or hangs(record, trial.now) or not _frees_a_node(trial, record):
             continue
         option = _into_company(trial, record, worth)
         if option is not None:

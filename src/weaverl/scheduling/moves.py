@@ -10,11 +10,12 @@ The rules, in full:
   then: if its place is not to be had any more, would break a promise or saves nothing, the job stays.
 - A job that waits for that rollout already when its move is planned, or its save is heard, leaves at once if it can.
 - A job that has not saved waits for its next save, if that is expected soon (see ``saving``); then its move is dropped.
-  The next plan may propose it again, three times an attempt.
+  The next plan may propose it again, three times an attempt. Who could have left, and waits for others, has until after
+  its next save again.
 - Then the attempt is stopped on all its nodes. While it is leaving nobody joins the group that it leaves or the one
   that it goes to, so that its old place is there for it whatever happens to the new one.
 - Once all nodes have confirmed (kill before grant) it is placed before anybody in the queue, as its next attempt: as
-  planned, or else wherever the policy places it. A move is no retry.
+  planned, or else wherever the policy places it, or it is in the queue as others are. A move is no retry.
 - A move that makes way for a waiting job is one to the queue, planned behind the door (see ``sharing.preemption``).
 - A job whose next rollout may run beside training has two iterations under way. From the plan on no rollout is granted
   that would run beside a training, so that it comes to the end of an iteration with nothing under way. It goes then
@@ -46,6 +47,12 @@ def observe_start(record: JobRecord, event: PermitRequested) -> None:
     assert record.admitted_at is not None
     record.started_at, record.start_us = event.at, event.at - record.admitted_at + fill_us(record)
     record.first_iteration = event.iteration
+
+
+def observe_boundary(record: JobRecord, event: PermitRequested) -> None:
+    """Fold that a job that is to move asks for its next rollout: if it waits for others here, it has saved in time."""
+    if saving.is_saved(record, event.iteration):
+        saving.expect(record)
 
 
 def observe_checkpoint(state: ClusterState, event: CheckpointWritten) -> None:
@@ -139,8 +146,6 @@ def _unsaved(state: ClusterState, record: JobRecord, move: Move, iteration: int)
     """The job cannot leave here: it waits for its next save, or stays, and others are asked to make way."""
     if not saving.is_known(record, iteration) or saving.waits(record, iteration):
         return
-    if not move.is_certain and saving.may_save(record):
-        return
     reason = f"it has not saved iteration {iteration - 1}"
     yield DropMove(job=move.job, attempt=move.attempt, reason=reason, unsaved=True)
     if move.paused_for and state.cluster.sharing is not None:
@@ -178,9 +183,12 @@ def purpose(move: Move) -> str:
 
 
 def place_moved(state: ClusterState, record: JobRecord) -> Iterator[AnyCommand]:
-    """Nothing of the attempt is left: the next one begins where it was planned, or wherever the policy says."""
+    """Nothing of the attempt is left: the next one begins where it was planned, wherever the policy says, or waits."""
     decision = decide_on(state, record, state.moves[record.spec.name])
     if decision.chosen is None:
         decision = placement.choose(state, remaining_spec(record))
     if decision.chosen is not None:
         yield from placement.admit(state, record, decision)
+    else:
+        reason = "its place was gone when it had left, and nothing else fitted it"
+        yield DropMove(job=record.spec.name, attempt=record.attempt, reason=reason)

@@ -13,6 +13,7 @@ from weaverl.domain.cluster import PoolKind
 from weaverl.domain.events import PermitRequested, PhaseEnded
 from weaverl.domain.groups import Pin
 from weaverl.domain.jobs import PhaseKind, PhaseProfile
+from weaverl.domain.units import HOUR_US
 from weaverl.scheduling import drift, pairs
 from weaverl.scheduling.rotation_state import LOADING, ROLLOUT, TRAINING, Permit
 from weaverl.scheduling.round_model import MICROSECONDS, allowed_us
@@ -24,6 +25,9 @@ HORIZON = 20
 
 UNKNOWN_ITERATIONS = 300
 """How many iterations a job is taken to have left that does not say."""
+
+HANGS_AFTER = 4
+"""Times as long as its iterations usually take, and an hour: a job that has not come to the end of one may hang."""
 
 WEIGHT = 40
 """Of a forecast beside what was measured since a job has had its company, in iterations."""
@@ -138,6 +142,15 @@ def _measured(progress: Progress) -> tuple[int, float] | None:
 def slack_us(record: JobRecord, now: int) -> int:
     """What may still be lost before the promise is broken by what is done so far; below 0 it is."""
     return allowed_us(record.slo, record.progress.done_us) - record.progress.elapsed_us(now)
+
+
+def hangs(record: JobRecord, now: int) -> bool:
+    """Whether the iteration under way takes so long, by the profile and by those before it, that the job may hang."""
+    progress = record.progress
+    wall_us, usual_us = progress.lap_us[0], record.durations.solo_us
+    if progress.iterations:
+        usual_us = max(usual_us, wall_us // progress.iterations)
+    return progress.elapsed_us(now) - wall_us > HANGS_AFTER * usual_us + HOUR_US
 
 
 def iterations_left(record: JobRecord) -> int | None:

@@ -36,7 +36,7 @@ def is_saved(record: JobRecord, iteration: int) -> bool:
 
 
 def expect(record: JobRecord) -> None:
-    """Fold that the job is to leave: until which iteration it has the time to save."""
+    """Fold that the job is to leave, or could have left and waits for others: until when it has the time to save."""
     first = max(record.iterations_done, record.first_iteration + FIRST_SAVES - 1)
     record.leaves_by = first + min(max(_until_save(record), 1), MOST_AWAITED) + 1
 

@@ -13,7 +13,8 @@ The rules, in full:
   and none without which the waiting job would fit too.
 - Before each leaves it is asked once more whether that is still so. Until all have left, nobody behind the waiting job
   gets what they leave.
-- Who has not saved by then stays, and others are asked. Once the waiting job waits no more all stay.
+- Who has not saved by then stays, and others are asked. So does who hangs, as far as is known (see ``progress.hangs``):
+  it would have the others go on, and the waiting job wait, for ever. Once the waiting job waits no more all stay.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +26,7 @@ from weaverl.domain.sharing import Preemption, Sharing
 from weaverl.scheduling import lifecycle
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.placement import asked_spec, change, choose, fold_group, without_job
-from weaverl.scheduling.progress import iterations_left
+from weaverl.scheduling.progress import hangs, iterations_left
 from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.sharing.order import places
 from weaverl.scheduling.sharing.promises import could_pause
@@ -56,12 +57,16 @@ def make_way(state: ClusterState, sharing: Sharing) -> Iterator[AnyCommand]:
 
 
 def _let_stay(state: ClusterState) -> Iterator[AnyCommand]:
-    """Those stay that were to make way for a job that does not wait any more."""
+    """Those stay that were to make way for a job that does not wait any more, or hang."""
     for move in list(state.moves.values()):
-        waiting, is_leaving = state.jobs.get(move.paused_for), state.jobs[move.job].ending is not None
-        waits = waiting is not None and waiting.state is JobState.QUEUED
-        if move.paused_for and not waits and not is_leaving:
+        if not move.paused_for or state.jobs[move.job].ending is not None:
+            continue
+        waiting = state.jobs.get(move.paused_for)
+        if waiting is None or waiting.state is not JobState.QUEUED:
             reason = f"{move.paused_for} does not wait any more"
+            yield DropMove(job=move.job, attempt=move.attempt, reason=reason)
+        elif hangs(state.jobs[move.job], state.now):
+            reason = "it has not come to the end of an iteration for long"
             yield DropMove(job=move.job, attempt=move.attempt, reason=reason)
 
 
@@ -117,7 +122,7 @@ def _may_pause(state: ClusterState, bounds: Preemption, first: JobRecord, record
         return False
     if record.profile is None or record.started_at is None or record.preemptions >= bounds.most_per_job:
         return False
-    if not may_save(record):
+    if not may_save(record) or hangs(record, state.now):
         return False
     left = iterations_left(record)
     has_stayed = state.now - record.started_at >= bounds.least_stay_seconds * 1e6
