@@ -41,9 +41,9 @@ def free_at_us(state: ClusterState) -> dict[str, float]:
 
 def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: Decision) -> bool:
     """Whether a later job, placed as decided, would have the first in the queue start late, or must not pass it."""
-    chosen, since = decision.chosen, max(first.queued_at, first.submitted_at)
+    chosen, since = decision.chosen, _waits_since(first)
     assert chosen is not None and chosen.pin is not None
-    if state.now - since > MOST_PASSED_US:
+    if has_been_passed_enough(state, first):
         return True
     if spec.profile is None:
         until = dict.fromkeys(chosen.group.nodes, inf)
@@ -55,6 +55,15 @@ def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: 
     if state.now + start_us <= since + PATIENCE_US:
         return False
     return start_us > expected_wait_us(state, first.spec)
+
+
+def has_been_passed_enough(state: ClusterState, first: JobRecord) -> bool:
+    """Whether the first in the queue has waited for so long that nobody is to pass it any more."""
+    return state.now - _waits_since(first) > MOST_PASSED_US
+
+
+def _waits_since(record: JobRecord) -> int:
+    return max(record.queued_at, record.submitted_at)
 
 
 def _until_us(state: ClusterState, group: Group) -> dict[str, float]:
