@@ -6,7 +6,7 @@ from builders import SECOND, World, cluster, job, node
 from weaverl.domain.commands import AdmitJob, QueueJob, RefuseRequest
 from weaverl.domain.events import JobCancelled, NodeLost, RankId
 from weaverl.domain.jobs import JobState, PhaseKind, Placement
-from weaverl.scheduling.backfilling import MOST_PASSED_US
+from weaverl.scheduling.backfilling import MOST_PASSED_FOR_DOLLARS_US
 from weaverl.scheduling.state import Parameters
 
 
@@ -213,13 +213,13 @@ def test_what_is_expected_of_the_first_is_as_old_as_what_is_expected_of_who_woul
 
 
 @pytest.mark.parametrize("policy", ["weave-paper", "weave", "solo"])
-def test_a_job_that_has_waited_for_a_day_is_passed_only_where_it_could_not_start_anyway(policy: str):
+def test_a_job_that_has_waited_for_a_week_is_passed_only_where_it_could_not_start_anyway(policy: str):
     nodes = [node(f"{pool}{place}") for pool in "rt" for place in range(3)]
     world = World(cluster(*nodes), parameters=Parameters(policy=policy))
     world.submit(job("a", slo=1.0, iterations=1000))
     world.submit(job("wide", slo=1.0, gpus=(24, 24), iterations=2))
     wide = world.scheduler.state.jobs["wide"]
-    wide.submitted_at, wide.queued_at = -MOST_PASSED_US, -MOST_PASSED_US
+    wide.submitted_at = wide.queued_at = -MOST_PASSED_FOR_DOLLARS_US
     world.submit(job("brief", slo=1.0, iterations=1))
     assert kinds(world, "brief")[-1][1] == "would delay wide, which is before it in the queue"
     world.send(NodeLost(node="t2"))
