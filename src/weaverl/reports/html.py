@@ -57,8 +57,8 @@ MEASURED = (
     ("Dollars", "Devices provisioned × hours × the cluster file's price per GPU-hour."),
     (
         "Attempts, moves",
-        "How often a job was started, and how often it left its slots for that at the end of an iteration, through its "
-        "checkpoint, to go on elsewhere or later; the other attempts followed a failure.",
+        "How often a job was started, and how often that was because it had left its slots at the end of an iteration, "
+        "through its checkpoint, to go on elsewhere or later. The other starts but the first followed a failure.",
     ),
     (
         "State moved, sync, hand-overs",
