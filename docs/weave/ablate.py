@@ -8,15 +8,17 @@ Seed 0, all costs on.
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from weaverl.cli.simulate_checks import check_names
 from weaverl.domain.cluster import Node, PoolKind
 from weaverl.domain.groups import Group
 from weaverl.domain.jobs import JobSpec
@@ -41,6 +43,14 @@ class Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise it."""
         raise UsageError(message)
+
+
+class Lever(NamedTuple):
+    """What the table calls it, and how it is removed: by another rule, or by parameters."""
+
+    label: str
+    remove: Patch
+    setup: Mapping[str, object] = MappingProxyType({})
 
 
 class Run(NamedTuple):
@@ -170,30 +180,31 @@ def _nothing() -> None:
     """All levers."""
 
 
-LEVERS: dict[str, tuple[Patch, dict[str, object]]] = {
-    "the whole policy": (_nothing, {}),
-    "moves": (_nothing, {"max_moves_per_job": 0}),
-    "moves that save a promise": (_no_rescues, {}),
-    "moves that pay only together": (_no_regroupings, {}),
-    "eight hours ahead: all until the end": (_to_the_end, {}),
-    "the price of work: later work at its worth": (_work_at_its_worth, {}),
-    "hidden switches": (_nothing, {"hidden_switches": False}),
-    "turns by slack (and hidden switches)": (_in_lockstep, {}),
-    "slots kept free for late jobs": (_nobody_is_late, {}),
-    "expected dollars (arrivals: dollars an hour)": (_by_the_hour, {}),
-    "new training nodes": (_own_training_nodes, {}),
-    "splitting over old and new nodes": (_all_or_nothing, {}),
-    "saturated groups are open": (_saturated_are_full, {}),
-    "rollouts as they are spread": (_mean_rollouts, {}),
-    "the reserve": (_no_reserve, {}),
-    "profiles follow drift": (_no_following, {}),
+LEVERS = {
+    "whole": Lever("the whole policy", _nothing),
+    "moves": Lever("moves", _nothing, {"max_moves_per_job": 0}),
+    "rescues": Lever("moves that save a promise", _no_rescues),
+    "together": Lever("moves that pay only together", _no_regroupings),
+    "horizon": Lever("eight hours ahead: all until the end", _to_the_end),
+    "price": Lever("the price of work: later work at its worth", _work_at_its_worth),
+    "hidden": Lever("hidden switches", _nothing, {"hidden_switches": False}),
+    "slack": Lever("turns by slack (and hidden switches)", _in_lockstep),
+    "late": Lever("slots kept free for late jobs", _nobody_is_late),
+    "dollars": Lever("expected dollars (arrivals: dollars an hour)", _by_the_hour),
+    "training": Lever("new training nodes", _own_training_nodes),
+    "split": Lever("splitting over old and new nodes", _all_or_nothing),
+    "saturated": Lever("saturated groups are open", _saturated_are_full),
+    "spread": Lever("rollouts as they are spread", _mean_rollouts),
+    "reserve": Lever("the reserve", _no_reserve),
+    "drift": Lever("profiles follow drift", _no_following),
 }
+"""By their names on the command line."""
 
 
 def run(lever: str, trace: Trace) -> Run:
     """One trace without a lever; in a process of its own."""
-    patch, setup = LEVERS[lever]
-    patch()
+    _, remove, setup = LEVERS[lever]
+    remove()
     found = simulate(trace, Setup(policy="weave", **setup))
     if found.jobs_finished != len(trace.jobs):
         raise RuntimeError(f"{trace.name} without {lever}: {found.jobs_finished} of {len(trace.jobs)} jobs finished")
@@ -202,7 +213,7 @@ def run(lever: str, trace: Trace) -> Run:
 
 def table(runs: Sequence[Run]) -> str:
     """Markdown: a row a lever, dollars against the whole policy on the same trace."""
-    whole = {one.trace: one.usd for one in runs if one.lever == "the whole policy"}
+    whole = {one.trace: one.usd for one in runs if one.lever == "whole"}
     lines = [f"| without | {' | '.join(whole)} | dollars |", "|---" * (len(whole) + 2) + "|"]
     for lever in dict.fromkeys(one.lever for one in runs):
         own = {one.trace: one for one in runs if one.lever == lever}
@@ -210,7 +221,7 @@ def table(runs: Sequence[Run]) -> str:
             f"{own[t].usd:,.0f}, {100 * own[t].attainment:.1f} %, {own[t].moves}" if t in own else "" for t in whole
         ]
         times = geometric_mean(own[trace].usd / usd for trace, usd in whole.items() if trace in own)
-        lines.append(f"| {lever} | {' | '.join(cells)} | {100 * (times - 1):+.1f} % |")
+        lines.append(f"| {LEVERS[lever].label} | {' | '.join(cells)} | {100 * (times - 1):+.1f} % |")
     return "\n".join(lines)
 
 
@@ -223,7 +234,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--workers", type=_count, default=2)
     given = parser.parse_args(arguments)
     traces = [_first(read_trace(path), given.jobs) for path in given.traces]
-    levers = ["the whole policy", *(lever for lever in given.only if lever != "the whole policy")]
+    check_names(traces)
+    levers = ["whole", *(lever for lever in given.only if lever != "whole")]
     with ProcessPoolExecutor(given.workers, get_context("spawn"), max_tasks_per_child=1) as pool:
         asked = [pool.submit(run, lever, trace) for lever in levers for trace in traces]
         print(table([one.result() for one in asked]))
@@ -246,6 +258,8 @@ def _levers(text: str) -> list[str]:
     found = [name.strip() for name in text.split(",")]
     if unknown := [name for name in found if name not in LEVERS]:
         raise ArgumentTypeError(f"{unknown[0]!r} is no lever: choose from {', '.join(LEVERS)}")
+    if twice := [name for name in found if found.count(name) > 1]:
+        raise ArgumentTypeError(f"{twice[0]!r} is named {found.count(twice[0])} times: name each once")
     return found
 
 

@@ -17,9 +17,16 @@ def test_no_snapshots_is_refused():
         CliRunner().invoke(app, ["bench", "snapshots", "--snapshots", "0"], catch_exceptions=False)
 
 
-def test_no_workers_are_refused():
-    with pytest.raises(UsageError, match="--workers is 0: give 1 or more"):
-        CliRunner().invoke(app, ["bench", "snapshots", "--workers", "0"], catch_exceptions=False)
+@pytest.mark.parametrize("workers", ["0", "1025"])
+def test_no_workers_and_too_many_are_refused(workers):
+    with pytest.raises(UsageError, match=f"--workers is {workers}: give 1 to 1,024"):
+        CliRunner().invoke(app, ["bench", "snapshots", "--workers", workers], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("seed", [-1, 10**32])
+def test_a_seed_that_is_none_is_refused(seed):
+    result = CliRunner().invoke(app, ["bench", "snapshots", "--seed", str(seed), "--snapshots", "0"])
+    assert result.exit_code == 2
 
 
 @pytest.mark.parametrize("hours", ["0", "-1", "nan"])

@@ -8,6 +8,9 @@ from simulation.small import row, trace
 from weaverl.domain.jobs import PhaseKind
 from weaverl.domain.sharing import Sharing
 from weaverl.reports.audit import audit_simulated, read_simulated, table_of_rows
+from weaverl.reports.audit.spreads import spread
+from weaverl.reports.html import run_page
+from weaverl.reports.metrics import file_figures
 from weaverl.reports.recorded import audit_recorded, header_of, write_recorded
 from weaverl.reports.timeline_file import read_timeline
 from weaverl.simulation import interference as interference_module
@@ -16,6 +19,7 @@ from weaverl.simulation import simulate as simulate_module
 from weaverl.simulation.costs import Costs
 from weaverl.simulation.simulate import Setup, simulate_heard
 from weaverl.simulation.timeline import Recorder
+from weaverl.simulation.traces.generate import Order, Preset, generate
 
 JOBS = trace(
     row("a", iterations=12, rollout=100, training=100, rollout_max_seconds=150, rollout_cv=0.2, sync_gib=10.0),
@@ -190,6 +194,32 @@ def test_a_run_with_hidden_switches_is_audited_and_its_file_says_what_was_restor
     outcome = msgspec.to_builtins(finished.outcome)
     rows = [msgspec.to_builtins(job) for job in PAIR.jobs]
     assert audit_simulated(read, rows, finished.outcome.parameters, outcome).findings == ()
+
+
+BUSY = generate(Order(preset=Preset.PRODUCTION, seed=1, num_jobs=4, iterations=30, hours=2.0), Costs())
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_report_of_a_simulated_timeline_says_what_the_simulation_says(tmp_path, staleness):
+    """Of a run with moves, and tails that move: dollars, bubbles, slowdowns, worst windows, moves."""
+    jobs = tuple(msgspec.structs.replace(job, staleness=staleness) for job in BUSY.jobs)
+    recorder, of = Recorder(), msgspec.structs.replace(BUSY, jobs=jobs)
+    run = simulate_heard(of, Setup(policy="weave", seed=0), (), recorder=recorder)
+    write_recorded(tmp_path / "timeline", run.cluster, recorder)
+    file, outcome = read_timeline(tmp_path / "timeline"), run.outcome
+    assert outcome.moves > 0 and any(interval.part for interval in file.timeline.intervals)
+    figures = file_figures(file)
+    assert figures.usd == pytest.approx(outcome.usd)
+    assert [pool.bubble for pool in figures.pools] == pytest.approx([outcome.bubbles.rollout, outcome.bubbles.training])
+    assert sum(job.moves for job in figures.jobs) == outcome.moves
+    assert [job.attempts for job in figures.jobs] == [job.moves + 1 for job in figures.jobs]
+    for name in ("slowdown", "worst_window"):
+        found = spread(name, [getattr(job, name) for job in figures.jobs])
+        told = {f"{name}.{key}": value for key, value in msgspec.to_builtins(getattr(outcome, name)).items()}
+        assert found == pytest.approx(told), name
+    page = run_page(file)
+    assert f"{outcome.bubbles.rollout * 100:.0f} % bubble" in page
+    assert '<th scope="col">moves</th>' in page and '<th scope="col">state moved</th>' in page
 
 
 def unknown_room(table):

@@ -1,11 +1,13 @@
 """Arrivals, admission, queue and departures, seen through the one door."""
 
 import pytest
-from builders import World, cluster, job, node
+from builders import SECOND, World, cluster, job, node
 
 from weaverl.domain.commands import AdmitJob, QueueJob, RefuseRequest
-from weaverl.domain.events import JobCancelled
+from weaverl.domain.events import JobCancelled, NodeLost, RankId
 from weaverl.domain.jobs import JobState, PhaseKind, Placement
+from weaverl.scheduling.backfilling import MOST_PASSED_FOR_DOLLARS_US
+from weaverl.scheduling.state import Parameters
 
 
 def kinds(world: World, name: str) -> list[tuple[str, str]]:
@@ -153,6 +155,76 @@ def test_a_later_job_passes_only_if_the_first_in_the_queue_starts_no_later():
     assert world.state("short") is JobState.STARTING
     assert world.state("long") is JobState.QUEUED
     assert kinds(world, "long")[-1][1] == "would delay first, which is before it in the queue"
+
+
+def nearly_done(tick_us: int = 2 * SECOND) -> World:
+    """A job with two iterations of 20 s left holds one node of each pool; a second one is free, and wide needs both."""
+    world = World(cluster(node("r0"), node("t0"), node("r1"), node("t1")), iterations=40)
+    world.tick_us = tick_us
+    world.submit(job("a", slo=1.0, iterations=40, checkpoint_directory="here", max_retries=1))
+    while world.scheduler.state.jobs["a"].iterations_done < 38:
+        world.deliver()
+    return world
+
+
+@pytest.mark.parametrize("policy", ["weave-paper", "weave", "solo"])
+def test_a_retried_job_is_expected_to_end_when_what_is_left_is_done(policy: str):
+    world = nearly_done()
+    world.scheduler.state.parameters = Parameters(policy=policy)
+    world.kill_rank(RankId("a", 1, "training", 0), "t0")
+    while world.state("a") is not JobState.RUNNING:
+        world.deliver()
+    world.submit(job("wide", slo=1.0, gpus=(16, 16), iterations=2))
+    world.submit(job("long", slo=1.0, iterations=20))
+    assert kinds(world, "long")[-1][1] == "would delay wide, which is before it in the queue"
+    world.submit(job("brief", slo=1.0, iterations=2))
+    assert world.state("brief") is JobState.STARTING
+
+
+def test_an_overdue_job_is_expected_to_end_when_what_is_left_is_done():
+    world = nearly_done(tick_us=100 * SECOND)
+    world.submit(job("wide", slo=1.0, gpus=(16, 16), iterations=2))
+    world.submit(job("long", slo=1.0, iterations=20))
+    world.submit(job("brief", slo=1.0, iterations=1))
+    assert [world.state(name) for name in ("wide", "long", "brief")] == [
+        JobState.QUEUED,
+        JobState.QUEUED,
+        JobState.STARTING,
+    ]
+
+
+def test_a_job_that_is_stopping_is_expected_to_end_at_once():
+    world = World(cluster(node("r0"), node("t0"), node("r1"), node("t1")))
+    world.submit(job("a", slo=1.0, iterations=1000))
+    world.register_all()
+    world.submit(job("wide", slo=1.0, gpus=(16, 16)))
+    world.send(JobCancelled(job="a"))
+    world.submit(job("later", slo=1.0, iterations=2))
+    assert (world.state("a"), world.state("later")) == (JobState.STOPPING, JobState.QUEUED)
+
+
+def test_what_is_expected_of_the_first_is_as_old_as_what_is_expected_of_who_would_pass_it():
+    world = nearly_done()
+    world.submit(job("wide", slo=1.0, gpus=(16, 16), iterations=2))
+    world.submit(job("long", slo=1.0, iterations=20))
+    world.deliver()
+    world.submit(job("brief", slo=1.0, iterations=1))
+    assert world.state("brief") is JobState.STARTING
+
+
+@pytest.mark.parametrize("policy", ["weave-paper", "weave", "solo"])
+def test_a_job_that_has_waited_for_a_week_is_passed_only_where_it_could_not_start_anyway(policy: str):
+    nodes = [node(f"{pool}{place}") for pool in "rt" for place in range(3)]
+    world = World(cluster(*nodes), parameters=Parameters(policy=policy))
+    world.submit(job("a", slo=1.0, iterations=1000))
+    world.submit(job("wide", slo=1.0, gpus=(24, 24), iterations=2))
+    wide = world.scheduler.state.jobs["wide"]
+    wide.submitted_at = wide.queued_at = -MOST_PASSED_FOR_DOLLARS_US
+    world.submit(job("brief", slo=1.0, iterations=1))
+    assert kinds(world, "brief")[-1][1] == "would delay wide, which is before it in the queue"
+    world.send(NodeLost(node="t2"))
+    world.submit(job("other", slo=1.0, iterations=1))
+    assert JobState.STARTING in (world.state("brief"), world.state("other"))
 
 
 def test_many_that_do_not_fit_are_told_once_and_starve_nobody_small():

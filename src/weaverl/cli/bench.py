@@ -10,12 +10,17 @@ import typer
 
 from weaverl.cli import bench_drift
 from weaverl.cli.outputs import check_writable, emit
+from weaverl.cli.simulate import MOST_SEED
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
     from weaverl.cli.bench_decision import DecisionFigures
     from weaverl.cli.bench_permits import PermitFigures
     from weaverl.cli.bench_snapshots import SnapshotFigures
+
+
+MOST_WORKERS = 1024
+"""Each is a process of its own that imports everything: more are a slip of the keyboard."""
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +91,7 @@ def decision(
 
 def snapshots(
     number: Annotated[int, typer.Option("--snapshots", help="How many; half of them of 7 or 8 jobs.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of the traces and the moments.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the traces and the moments.")] = 0,
     workers: Annotated[
         int | None, typer.Option(help="Processes; the figures are the same for any number.  [default: one a core]")
     ] = None,
@@ -110,10 +115,8 @@ def snapshots(
 
     if number < 1:
         raise UsageError(f"--snapshots is {number}: give 1 or more")
-    if seed < 0:
-        raise UsageError(f"--seed is {seed}: give 0 or more")
-    if workers is not None and workers < 1:
-        raise UsageError(f"--workers is {workers}: give 1 or more")
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"--workers is {workers}: give 1 to {MOST_WORKERS:,}")
     if horizon_hours is not None and not horizon_hours > 0.0:
         raise UsageError(f"--horizon is {horizon_hours}: give hours above 0, or inf")
     check_writable(as_json)

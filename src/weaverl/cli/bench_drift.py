@@ -9,7 +9,7 @@ import typer
 
 from weaverl.cli.outputs import check_writable, emit, make_folder
 from weaverl.cli.simulate import AsJson, Audit, Seed, TraceNames, complain_of_missing, load_trace, run_audited
-from weaverl.cli.simulate_checks import check_names
+from weaverl.cli.simulate_checks import check_named_once, check_names
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -209,8 +209,7 @@ def _reactions(text: str) -> list[str]:
     for name in named:
         if name not in known:
             raise UsageError(f"--reactions has {name!r}: choose some of {ALL}")
-        if named.count(name) > 1:
-            raise UsageError(f"--reactions has {name!r} {named.count(name)} times: name each once")
+    check_named_once("--reactions", named)
     return named
 
 

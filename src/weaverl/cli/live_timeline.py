@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from weaverl.channel.store import Store
 from weaverl.control.recovery import read_facts, snapshot_jobs
-from weaverl.control.timeline import pins_of, timeline_of
+from weaverl.control.timeline import moved_of, pins_of, timeline_of
 from weaverl.domain.cluster import Cluster
 from weaverl.domain.commands import AcceptJob
 from weaverl.domain.events import ControllerStarted, JobSubmitted
@@ -35,11 +35,11 @@ def _earlier_jobs(store: Store, timeline: Timeline, known: Sequence[TimelineJob]
 
 def header_jobs(facts: Sequence[Fact]) -> tuple[TimelineJob, ...]:
     """The jobs that a log speaks of, with the pins of their attempts, in the order of their last submission."""
-    pins = pins_of(facts)
+    pins, moved = pins_of(facts), moved_of(facts)
     specs: dict[str, JobSpec] = {}
     for fact in facts:
         accepted = any(isinstance(command, AcceptJob) for command in fact.commands)
         if accepted and isinstance(fact.event, JobSubmitted) and fact.event.spec.name in pins:
             specs.pop(fact.event.spec.name, None)
             specs[fact.event.spec.name] = fact.event.spec
-    return tuple(timeline_job(spec, pins[name]) for name, spec in specs.items())
+    return tuple(timeline_job(spec, pins[name], moved.get(name, ())) for name, spec in specs.items())

@@ -56,9 +56,9 @@ def report(
     from weaverl.cli.live_timeline import live_timeline
     from weaverl.cli.observed import observed_timeline
     from weaverl.reports.html import run_page
-    from weaverl.reports.metrics import run_figures
+    from weaverl.reports.metrics import file_figures
     from weaverl.reports.tables import console_for, print_run
-    from weaverl.reports.timeline_file import TimelineFile, jobs_ahead, read_timeline
+    from weaverl.reports.timeline_file import TimelineFile, read_timeline
 
     check_writable(out)
     if source is None:
@@ -73,9 +73,7 @@ def report(
         raise UsageError(f"{source} does not exist: give a timeline file or a folder of observe mode")
     write_whole(out, run_page(file, title=str(source or file.header.cluster.name)))
     _warn_if_partial(file.header)
-    jobs = file.header.jobs
-    figures = run_figures(file.header.cluster, file.timeline, [job.name for job in jobs], ahead=jobs_ahead(jobs))
-    print_run(figures, {job.name: job.slo for job in file.header.jobs}, console_for(sys.stdout))
+    print_run(file_figures(file), {job.name: job.slo for job in file.header.jobs}, console_for(sys.stdout))
     print(f"wrote {out}")
     if source is not None and source.is_dir():
         _print_profiles(file)

@@ -41,7 +41,9 @@ TraceName = Annotated[
     str | None, typer.Argument(metavar="TRACE", help="A trace in our CSV schema, or its name in traces/.")
 ]
 TraceNames = Annotated[list[str], typer.Argument(metavar="TRACE...", help="Trace files, or names in traces/.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the rollout times: the same for every policy.")]
+MOST_SEED = 2**63 - 1
+"""Readers of JSON take no longer number for a whole one."""
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the rollout times: the same for every policy.")]
 NoRandom = Annotated[bool, typer.Option("--no-random", help="Every rollout takes its mean.")]
 Drift = Annotated[
     float | None,

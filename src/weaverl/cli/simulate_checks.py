@@ -37,6 +37,7 @@ def named_runs(policies: str, objectives: str, colocates: bool = False) -> list[
     for option, found, such in (("policies", names, "weave-paper"), ("objective", aims, "throughput")):
         if not found:
             raise UsageError(f"--{option} is empty: name at least one, such as {such}")
+        check_named_once(f"--{option}", found)
     if "weave" not in names:
         for aim in aims:
             check_policy(names[0], aim)
@@ -50,6 +51,13 @@ def named_runs(policies: str, objectives: str, colocates: bool = False) -> list[
     for run in runs:
         check_policy(*run)
     return runs
+
+
+def check_named_once(option: str, names: Sequence[str]) -> None:
+    """Refuse a list that names something twice: results are told apart by it."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{option} has {name!r} {names.count(name)} times: name each once")
 
 
 def check_policy(name: str, objective: str = "dollars", colocates: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from weaverl.cli.outputs import check_writable, emit, is_standard_output, require_finite
+from weaverl.cli.simulate import MOST_SEED
 from weaverl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
 def generate(
     out: Out,
     preset: Annotated[str, typer.Option(metavar="NAME", help="production or philly-like.")] = "production",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(max=MOST_SEED, help="The same seed gives the same bytes.")] = 0,
     jobs: Annotated[int | None, typer.Option(help="Number of jobs.", show_default="200; philly-like 300")] = None,
     iterations: Annotated[
         int | None, typer.Option(help="Iterations of every job.", show_default="by the preset's lengths")
@@ -77,7 +78,9 @@ def convert(
     source: Source,
     out: Out,
     format_: FormatName = None,
-    seed: Annotated[int, typer.Option(help="Draws the profiles, and the window if no start is given.")] = 0,
+    seed: Annotated[
+        int, typer.Option(max=MOST_SEED, help="Draws the profiles, and the window if no start is given.")
+    ] = 0,
     start_hours: Annotated[float | None, typer.Option(help="Start of the window.", show_default="by the seed")] = None,
     hours: Annotated[float, typer.Option(help="Length of the window.")] = 580.0,
     jobs: Annotated[int, typer.Option(help="At most so many jobs, by lot.")] = 300,

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import msgspec
 
 from weaverl.control.restores import Restores
-from weaverl.domain.commands import AdmitJob, GrantPermit
+from weaverl.domain.commands import AdmitJob, ChangeJobState, GrantPermit
 from weaverl.domain.events import PermitRequested, PhaseEnded, PhaseMeasured, RankId, SlotVacated
 from weaverl.domain.facts import Fact
 from weaverl.domain.groups import Pin
-from weaverl.domain.jobs import PhaseKind
+from weaverl.domain.jobs import JobState, PhaseKind
 from weaverl.domain.timeline import Interval, Timeline
 
 
@@ -67,6 +67,16 @@ def pins_of(facts: Iterable[Fact]) -> dict[str, dict[int, Pin]]:
             if isinstance(command, AdmitJob):
                 pins.setdefault(command.job, {})[command.attempt] = command.pin
     return pins
+
+
+def moved_of(facts: Iterable[Fact]) -> dict[str, set[int]]:
+    """Which attempts of each job were ended so that it goes on elsewhere, or later."""
+    moved: dict[str, set[int]] = {}
+    for fact in facts:
+        for command in fact.commands:
+            if isinstance(command, ChangeJobState) and command.final is JobState.QUEUED:
+                moved.setdefault(command.job, set()).add(command.attempt)
+    return moved
 
 
 def _measured(event: PhaseMeasured, not_before: int) -> Interval:

@@ -18,9 +18,11 @@ JOB_COLUMNS: Row = (
     "training interference",
     "reward, first → last",
     "iterations",
+    "attempts",
+    "moves",
     "waited",
     "switching",
-    "moved",
+    "state moved",
 )
 POOL_COLUMNS: Row = ("pool", "devices", "run", "busy", "provisioned", "bubble", "dollars")
 
@@ -36,6 +38,7 @@ def job_row(job: JobFigures, slo: float | None, rewards: Sequence[float] = ()) -
         times(job.interference_training),
         f"{rewards[0]:.3g} → {rewards[-1]:.3g}" if rewards else NOTHING,
         str(job.iterations),
+        *((str(job.attempts), str(job.moves)) if job.attempts > 1 else (NOTHING, NOTHING)),
         duration(job.wait_seconds),
         duration(job.switch_seconds),
         gib(job.moved_gib),

@@ -183,7 +183,7 @@ def _grid_line(x: float, frame: Frame) -> Markup:
 
 def _pool_labels(cluster: Cluster, run: GanttRun, frame: Frame) -> Markup:
     parts = []
-    for pool in pool_figures(cluster, run.timelines):
+    for pool in pool_figures(cluster, run.timelines, run.spans):
         places = [place for place, lane in enumerate(frame.lanes) if lane.pool is pool.pool]
         if not places:
             continue

@@ -6,7 +6,7 @@ import msgspec
 
 from weaverl.domain.cluster import Cluster, PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
-from weaverl.domain.timeline import Interval, Timeline
+from weaverl.domain.timeline import Interval, NodeSpan, Timeline
 from weaverl.reports.metrics import makespan
 
 WIDTH = 1000.0
@@ -18,11 +18,15 @@ SYNC_MARK = 9.0
 
 
 class GanttRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One chart of a picture. Several timelines are drawn one after the other, each from its first grant."""
+    """One chart of a picture. Several timelines are drawn one after the other, each from its first grant.
+
+    ``spans``: when nodes were taken, if not throughout.
+    """
 
     title: str
     timelines: tuple[Timeline, ...]
     note: str = ""
+    spans: tuple[NodeSpan, ...] = ()
 
     @property
     def seconds(self) -> float:

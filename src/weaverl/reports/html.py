@@ -1,8 +1,10 @@
 """Report pages: one HTML file each that needs nothing else, light or dark as the reader's system is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from weaverl.domain.timeline import Timeline
+from msgspec.structs import replace
+
+from weaverl.domain.timeline import NodeSpan, Timeline
 from weaverl.reports import cells
 from weaverl.reports.axis import duration
 from weaverl.reports.curves import limits_of, missing, reward_curves
@@ -11,9 +13,9 @@ from weaverl.reports.gantt import gantt_svg, page_gantt
 from weaverl.reports.gantt_frame import GanttRun
 from weaverl.reports.iterations import SECOND
 from weaverl.reports.markup import Markup, element
-from weaverl.reports.metrics import RunFigures, makespan, run_figures, window
+from weaverl.reports.metrics import RunFigures, file_figures, makespan, window
 from weaverl.reports.page import change, facts, page, section, table, tile
-from weaverl.reports.timeline_file import TimelineFile, jobs_ahead
+from weaverl.reports.timeline_file import TimelineFile
 
 MOST_READABLE = 400
 CLOSER = 90
@@ -42,17 +44,24 @@ MEASURED = (
         "Slowdown",
         "Wall time of a job's iterations, with waits and switches, over the solo time of the same iterations: "
         "measured phase durations divided by interference (taken as 1 where there is no solo run), plus everything "
-        "else in an iteration. Worst 20 is the worst of 20 iterations in a row.",
+        "else in an iteration. Worst 20 is the worst of 20 iterations in a row. "
+        "In a simulated run solo time is what the phases take undisturbed, which is known there.",
     ),
     (
         "Bubble",
         "1 − busy over provisioned device-seconds of a pool. Busy is inside the body of a rollout or training, "
         "overlaps counted once; loading, waiting and switching are not busy. "
-        "Every device of the cluster is provisioned throughout.",
+        "Every device of the cluster is provisioned throughout; in a simulated run, where nodes come and go, from when "
+        "its node was taken until it was given back.",
     ),
     ("Dollars", "Devices provisioned × hours × the cluster file's price per GPU-hour."),
     (
-        "Moved, sync, hand-overs",
+        "Attempts, moves",
+        "How often a job was started, and how often that was because it had left its slots at the end of an iteration, "
+        "through its checkpoint, to go on elsewhere or later. The other starts but the first followed a failure.",
+    ),
+    (
+        "State moved, sync, hand-overs",
         "State saved from devices to make room, cold starts left out; weights sent to the rollout side; "
         "permits that went to another job than the slot's last one.",
     ),
@@ -87,10 +96,10 @@ def demo_page(report: DemoReport) -> str:
 
 def run_page(file: TimelineFile, title: str = "Timeline") -> str:
     """The page of ``weaverl report``: one run of any cluster, live or simulated."""
-    header, timeline = file.header, file.timeline
+    header, run = file.header, GanttRun(title="Run", timelines=(file.timeline,), spans=file.spans)
     names = [job.name for job in header.jobs]
     slos = {job.name: job.slo for job in header.jobs}
-    figures = run_figures(header.cluster, timeline, names, ahead=jobs_ahead(header.jobs))
+    figures = file_figures(file)
     jobs = [(cells.job_row(job, slos.get(job.name)), cells.over_slo(job, slos.get(job.name))) for job in figures.jobs]
     pools = cells.pool_rows({"": figures.pools})
     return page(
@@ -98,7 +107,7 @@ def run_page(file: TimelineFile, title: str = "Timeline") -> str:
         element("h1", title),
         element("p", _run_lead(file, figures), class_="lead"),
         _run_tiles(figures),
-        section("Who held which device", page_gantt(header.cluster, names, [_only_run(timeline)]), scroll=True),
+        section("Who held which device", page_gantt(header.cluster, names, [run]), scroll=True),
         _closer(file, names),
         section("Jobs", table(cells.JOB_COLUMNS, jobs), scroll=True),
         section("Pools", table(cells.POOL_COLUMNS, [(row, False) for row in pools], "pools"), scroll=True),
@@ -124,10 +133,6 @@ def demo_runs(report: DemoReport) -> list[GanttRun]:
     ]
 
 
-def _only_run(timeline: Timeline) -> GanttRun:
-    return GanttRun(title="Run", timelines=(timeline,))
-
-
 def _closer(file: TimelineFile, names: Sequence[str]) -> Markup:
     """The middle of a run that has more intervals than can be told apart."""
     intervals = file.timeline.intervals
@@ -135,9 +140,23 @@ def _closer(file: TimelineFile, names: Sequence[str]) -> Markup:
         return Markup("")
     first = (len(intervals) - CLOSER) // 2
     excerpt = Timeline(intervals=intervals[first : first + CLOSER])
-    after = (window(excerpt)[0] - window(file.timeline)[0]) / SECOND
-    run = GanttRun(title="Run", timelines=(excerpt,), note=f"from {duration(after)} after its start")
+    start, end = window(excerpt)
+    after = (start - window(file.timeline)[0]) / SECOND
+    run = GanttRun(
+        title="Run",
+        timelines=(excerpt,),
+        note=f"from {duration(after)} after its start",
+        spans=tuple(_clipped(file.spans, start, end)),
+    )
     return section("A closer look at its middle", page_gantt(file.header.cluster, names, [run], "closer"), scroll=True)
+
+
+def _clipped(spans: Sequence[NodeSpan], start: int, end: int) -> Iterator[NodeSpan]:
+    """What lies between two moments."""
+    for span in spans:
+        taken_at, given_back_at = max(span.taken_at, start), min(span.given_back_at, end)
+        if taken_at < given_back_at:
+            yield replace(span, taken_at=taken_at, given_back_at=given_back_at)
 
 
 def _lead(report: DemoReport) -> str:

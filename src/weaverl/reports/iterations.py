@@ -6,6 +6,7 @@ what starts at it do not overlap.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,11 +19,20 @@ WINDOW = 20
 Span = tuple[int, int]
 
 
+class Alone(NamedTuple):
+    """Seconds that the phases of an iteration take undisturbed."""
+
+    rollout: float
+    training: float
+    sync: float
+
+
 class IterationTime(msgspec.Struct, frozen=True, kw_only=True):
     """Where the wall time of one iteration went. Seconds; ``other`` is outside of all phases and waits.
 
     Of a job whose rollouts run beside training: ``beside_seconds`` is the rollout that ran beside this one's, and
-    ``begins`` says that it is the first, whose own rollout had nothing beside it.
+    ``begins`` says that it is the first, whose own rollout had nothing beside it. ``alone`` is there where it is known
+    beforehand, as in a simulation, and is the solo time then.
     """
 
     iteration: int
@@ -33,6 +43,7 @@ class IterationTime(msgspec.Struct, frozen=True, kw_only=True):
     other_seconds: float
     beside_seconds: float | None = None
     begins: bool = False
+    alone: Alone | None = None
 
 
 def ratio(over: float, under: float) -> float | None:
@@ -73,7 +84,7 @@ def iteration_times(intervals: Iterable[Interval], *, ahead: bool = False) -> tu
 
 def _paired(times: tuple[IterationTime, ...]) -> tuple[IterationTime, ...]:
     """Each iteration with the next one's rollout, which runs beside its training."""
-    rollouts = {time.iteration: time.rollout_seconds for time in times}
+    rollouts = {time.iteration: time.alone.rollout if time.alone else time.rollout_seconds for time in times}
     return tuple(
         msgspec.structs.replace(time, beside_seconds=rollouts.get(time.iteration + 1, 0.0), begins=place == 0)
         for place, time in enumerate(times)
@@ -89,12 +100,13 @@ def slowdown(times: Sequence[IterationTime], rollout: float, training: float) ->
 
 
 def solo_seconds(time: IterationTime, rollout: float, training: float) -> float:
-    """What the iteration would have taken alone: phases divided by interference, plus other."""
-    if time.beside_seconds is not None:
-        first = time.rollout_seconds / rollout if time.begins else 0.0
-        trained = time.training_seconds / training + time.sync_seconds
-        return first + max(time.beside_seconds / rollout, trained) + time.other_seconds
-    return time.rollout_seconds / rollout + time.training_seconds / training + time.sync_seconds + time.other_seconds
+    """What the iteration would have taken alone: phases divided by interference, plus other; or as is known of it."""
+    measured = Alone(time.rollout_seconds / rollout, time.training_seconds / training, time.sync_seconds)
+    alone, other = (measured, time.other_seconds) if time.alone is None else (time.alone, 0.0)
+    if time.beside_seconds is None:
+        return sum(alone) + other
+    first = alone.rollout if time.begins else 0.0
+    return first + max(time.beside_seconds / rollout, alone.training + alone.sync) + other
 
 
 def worst_window(times: Sequence[IterationTime], rollout: float, training: float) -> float | None:
@@ -150,4 +162,13 @@ def _iteration_time(iteration: int, spans: list[Span], intervals: list[Interval]
         training_seconds=body(PhaseKind.TRAINING),
         sync_seconds=body(PhaseKind.SYNC),
         other_seconds=(end - start - accounted) / SECOND,
+        alone=_alone([one for one in intervals if one.iteration == iteration]),
     )
+
+
+def _alone(intervals: Sequence[Interval]) -> Alone | None:
+    """What the phases of an iteration take undisturbed, where intervals say so; parts of one phase all say the same."""
+    known = {one.phase: one.solo_us / SECOND for one in intervals if one.solo_us}
+    if not known:
+        return None
+    return Alone(*(known.get(phase, 0.0) for phase in (PhaseKind.ROLLOUT, PhaseKind.TRAINING, PhaseKind.SYNC)))

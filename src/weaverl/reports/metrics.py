@@ -10,7 +10,7 @@ import msgspec
 
 from weaverl.domain.cluster import Cluster, Pool, PoolKind, Slot
 from weaverl.domain.jobs import PhaseKind
-from weaverl.domain.timeline import Interval, Timeline
+from weaverl.domain.timeline import Interval, NodeSpan, Timeline
 from weaverl.domain.units import GIB
 from weaverl.reports.iterations import (
     SECOND,
@@ -22,13 +22,17 @@ from weaverl.reports.iterations import (
     union_length,
     worst_window,
 )
+from weaverl.reports.timeline_file import TimelineFile, jobs_ahead
 
 MIB = 2**20
 USEFUL = frozenset({PhaseKind.ROLLOUT, PhaseKind.TRAINING})
 
 
 class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One job in one run. What needs a solo run to compare with, or an iteration, is None without."""
+    """One job in one run. What needs a solo run to compare with, or an iteration, is None without.
+
+    ``moves``: attempts that were ended at the end of an iteration, so that the job goes on elsewhere, or later.
+    """
 
     name: str
     iterations: int
@@ -46,6 +50,8 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
     interference_training: float | None
     moved_gib: float
     sync_mib: float
+    attempts: int = 1
+    moves: int = 0
 
 
 class PoolFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,16 +89,17 @@ def run_figures(
     jobs: Sequence[str] = (),
     solo: Mapping[str, Timeline] | None = None,
     ahead: Collection[str] = (),
+    spans: Sequence[NodeSpan] = (),
 ) -> RunFigures:
     """All figures of a run.
 
     ``jobs`` gives order; ``solo`` maps a job to its run alone, for interference; ``ahead``: those whose rollouts run
-    beside training.
+    beside training; ``spans``: when nodes were paid for, if not throughout.
     """
     intervals = timeline.intervals
     names = tuple(dict.fromkeys((*jobs, *(interval.job for interval in intervals))))
     by_job = _by_job(intervals)
-    pools = pool_figures(cluster, (timeline,))
+    pools = pool_figures(cluster, (timeline,), spans)
     return RunFigures(
         seconds=makespan(timeline),
         usd=sum(pool.usd for pool in pools),
@@ -102,6 +109,15 @@ def run_figures(
         pools=pools,
         jobs=tuple(job_figures(name, by_job[name], (solo or {}).get(name), ahead=name in ahead) for name in names),
     )
+
+
+def file_figures(file: TimelineFile) -> RunFigures:
+    """All figures of the run of a timeline file."""
+    header, pins = file.header, {job.name: job.pins for job in file.header.jobs}
+    figures = run_figures(header.cluster, file.timeline, tuple(pins), ahead=jobs_ahead(header.jobs), spans=file.spans)
+    moves = {name: sum(pin.moved for pin in of_job) for name, of_job in pins.items()}
+    jobs = tuple(msgspec.structs.replace(job, moves=moves.get(job.name, 0)) for job in figures.jobs)
+    return msgspec.structs.replace(figures, jobs=jobs)
 
 
 def window(timeline: Timeline) -> Span:
@@ -129,10 +145,13 @@ def throughput_ratio(solo: Iterable[Timeline], woven: Timeline) -> float | None:
     return ratio(sum(makespan(timeline) for timeline in solo), makespan(woven))
 
 
-def pool_figures(cluster: Cluster, timelines: Sequence[Timeline]) -> tuple[PoolFigures, ...]:
+def pool_figures(
+    cluster: Cluster, timelines: Sequence[Timeline], spans: Sequence[NodeSpan] = ()
+) -> tuple[PoolFigures, ...]:
     """Both pools over runs that came one after the other on the same nodes.
 
-    Every device of the cluster is provisioned throughout, used or not; one that it does not know counts if used.
+    Every device of the cluster is provisioned throughout, used or not; one that it does not know counts if used. Where
+    ``spans`` say when nodes were taken and given back, so long.
     """
     seconds = sum(makespan(timeline) for timeline in timelines)
     bodies = [_bodies(timeline.intervals) for timeline in timelines]
@@ -140,10 +159,25 @@ def pool_figures(cluster: Cluster, timelines: Sequence[Timeline]) -> tuple[PoolF
     used = {slot: pools.get(slot.node, phase_pool) for run in bodies for slot, (phase_pool, _) in run.items()}
     known = {Slot(node.name, device): node.pool for node in cluster.nodes for device in range(node.num_devices)}
     slots = known | used
+    in_pool = {kind: [slot for slot in slots if slots[slot] is kind] for kind in PoolKind}
+    if spans:
+        provisioned = _spanned_seconds(cluster, spans)
+    else:
+        provisioned = {kind: seconds * len(in_pool[kind]) for kind in PoolKind}
     return tuple(
-        _pool(pool, [slot for slot, kind in slots.items() if kind is pool.kind], seconds, bodies)
-        for pool in (cluster.rollout, cluster.training)
+        _pool(pool, in_pool[pool.kind], provisioned[pool.kind], bodies) for pool in (cluster.rollout, cluster.training)
     )
+
+
+def _spanned_seconds(cluster: Cluster, spans: Iterable[NodeSpan]) -> dict[PoolKind, float]:
+    """Device-seconds of each pool for which nodes were taken."""
+    nodes = {node.name: node for node in cluster.nodes}
+    found = dict.fromkeys(PoolKind, 0)
+    for span in spans:
+        if span.node in nodes:
+            node = nodes[span.node]
+            found[node.pool] += node.num_devices * (span.given_back_at - span.taken_at)
+    return {pool: device_us / SECOND for pool, device_us in found.items()}
 
 
 def interference(woven: Iterable[Interval], solo: Iterable[Interval], phase: PhaseKind) -> float | None:
@@ -208,6 +242,7 @@ def job_figures(
         interference_training=training,
         moved_gib=moved_gib(intervals),
         sync_mib=sync_mib(intervals),
+        attempts=len({interval.attempt for interval in intervals}),
     )
 
 
@@ -238,10 +273,9 @@ def _bodies(intervals: Iterable[Interval]) -> dict[Slot, tuple[PoolKind, list[Sp
 
 
 def _pool(
-    pool: Pool, slots: list[Slot], seconds: float, bodies: list[dict[Slot, tuple[PoolKind, list[Span]]]]
+    pool: Pool, slots: list[Slot], provisioned: float, bodies: list[dict[Slot, tuple[PoolKind, list[Span]]]]
 ) -> PoolFigures:
     spans = [run[slot][1] for run in bodies for slot in slots if slot in run]
-    provisioned = seconds * len(slots)
     busy = sum(union_length(of_slot) for of_slot in spans) / SECOND
     return PoolFigures(
         pool=pool.kind,

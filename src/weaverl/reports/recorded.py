@@ -33,7 +33,7 @@ def audit_recorded(trace: Trace, cluster: Cluster, recorder: Recorder, outcome: 
 
 def header_of(cluster: Cluster, recorder: Recorder) -> TimelineHeader:
     """The header: all nodes that there ever were, and the jobs that were admitted."""
-    jobs = tuple(timeline_job(job.spec, job.pins) for job in recorder.jobs.values())
+    jobs = tuple(timeline_job(job.spec, job.pins, job.moved) for job in recorder.jobs.values())
     return TimelineHeader(cluster=cluster, jobs=jobs)
 
 

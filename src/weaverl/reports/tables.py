@@ -21,6 +21,7 @@ _SHORT = {
     "reward, first → last": "reward",
     "iterations": "iters",
     "switching": "switch",
+    "state moved": "state\nmoved",
 }
 
 
@@ -57,7 +58,7 @@ def print_run(figures: RunFigures, slos: Mapping[str, float], console: Console) 
         ("length", duration(figures.seconds)),
         *([("dollars", cells.usd(figures.usd))] if figures.usd else []),
         ("hand-overs", str(figures.handovers)),
-        ("moved, synced", f"{cells.gib(figures.moved_gib)}, {cells.mib(figures.sync_mib)}"),
+        ("state moved, synced", f"{cells.gib(figures.moved_gib)}, {cells.mib(figures.sync_mib)}"),
     )
     _print_facts(facts, console)
     console.print()

@@ -6,7 +6,7 @@ A process that dies while it writes leaves half a line. Only that half line is l
 say so, and who appends next starts on a fresh line. Anything else that is not an interval is damage and an error.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -26,11 +26,12 @@ SPAN_START, RESTORE_START = b'{"node":', b'{"restored":'
 
 
 class AttemptPin(msgspec.Struct, frozen=True, kw_only=True):
-    """The slots that one attempt of a job was pinned to."""
+    """The slots that one attempt of a job was pinned to. ``moved``: it was ended so that the job goes on elsewhere."""
 
     attempt: int
     rollout: tuple[Slot, ...] = ()
     training: tuple[Slot, ...] = ()
+    moved: bool = False
 
 
 class TimelineJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +75,8 @@ class TimelineFile(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[NodeSpan, ...] = ()
 
 
-def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
-    """Describe a job for the header; ``pins`` by attempt."""
+def timeline_job(spec: JobSpec, pins: Mapping[int, Pin], moved: Collection[int] = ()) -> TimelineJob:
+    """Describe a job for the header; ``pins`` by attempt, ``moved`` the attempts that were ended by a move or pause."""
     return TimelineJob(
         name=spec.name,
         slo=spec.slo,
@@ -85,7 +86,7 @@ def timeline_job(spec: JobSpec, pins: Mapping[int, Pin]) -> TimelineJob:
         iterations=spec.iterations,
         staleness=spec.staleness,
         pins=tuple(
-            AttemptPin(attempt=number, rollout=pin.rollout, training=pin.training)
+            AttemptPin(attempt=number, rollout=pin.rollout, training=pin.training, moved=number in moved)
             for number, pin in sorted(pins.items())
         ),
         device_memory=spec.device_memory,

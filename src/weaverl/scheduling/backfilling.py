@@ -23,6 +23,10 @@ MOST_PASSED_US = 24 * HOUR_US
 """A job that has waited for so long is passed no more, whatever is expected: expectations that are always too good
 would have it wait for ever. So it starts when those who run by then have ended, at the latest."""
 
+MOST_PASSED_FOR_DOLLARS_US = 168 * HOUR_US
+"""The same where throughput is not the objective. There jobs may wait for days, so that whoever is the first has waited
+for a day, and nobody would ever pass: among jobs that wait for two days that cost a tenth of the dollars."""
+
 
 def expected_wait_us(state: ClusterState, spec: JobSpec, instead: Mapping[str, float] = {}) -> float:
     """Microseconds until as many nodes are free as a job asks in each pool; ``instead``: when some nodes will be."""
@@ -41,9 +45,9 @@ def free_at_us(state: ClusterState) -> dict[str, float]:
 
 def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: Decision) -> bool:
     """Whether a later job, placed as decided, would have the first in the queue start late, or must not pass it."""
-    chosen, since = decision.chosen, max(first.queued_at, first.submitted_at)
+    chosen, since = decision.chosen, _waits_since(first)
     assert chosen is not None and chosen.pin is not None
-    if state.now - since > MOST_PASSED_US:
+    if has_been_passed_enough(state, first):
         return True
     if spec.profile is None:
         until = dict.fromkeys(chosen.group.nodes, inf)
@@ -55,6 +59,16 @@ def would_delay(state: ClusterState, first: JobRecord, spec: JobSpec, decision: 
     if state.now + start_us <= since + PATIENCE_US:
         return False
     return start_us > expected_wait_us(state, first.spec)
+
+
+def has_been_passed_enough(state: ClusterState, first: JobRecord) -> bool:
+    """Whether the first in the queue has waited for so long that nobody is to pass it any more."""
+    most_us = MOST_PASSED_US if state.parameters.for_throughput else MOST_PASSED_FOR_DOLLARS_US
+    return state.now - _waits_since(first) > most_us
+
+
+def _waits_since(record: JobRecord) -> int:
+    return max(record.queued_at, record.submitted_at)
 
 
 def _until_us(state: ClusterState, group: Group) -> dict[str, float]:

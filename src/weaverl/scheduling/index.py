@@ -26,7 +26,8 @@ class ClusterIndex:
     ``version`` rises with every change that a decision could see. ``free_bytes`` is the host memory left on each node.
     ``looked_at`` is at which version a job in the queue was judged last, which job was the first there then (None:
     nothing fitted, whoever was), and whether its deadline bound it; ``no_way`` at which version nobody of whom could
-    make way for which job; ``expected_start`` at which version the first in the queue was expected to start when.
+    make way for which job; ``expected_start`` at which version and time the first in the queue was expected to start
+    when.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class ClusterIndex:
         self._placed: dict[str, Placed] = {}
         self.looked_at: dict[str, tuple[int, str | None, bool]] = {}
         self.no_way: tuple[int, str, tuple[str, ...]] | None = None
-        self.expected_start: tuple[tuple[int, str], int] | None = None
+        self.expected_start: tuple[tuple[int, int, str], int] | None = None
         self._queue: list[_Turn] = []
         self._turn_of: dict[str, _Turn] = {}
 

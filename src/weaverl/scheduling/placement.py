@@ -10,9 +10,10 @@ from weaverl.domain.events import RankId
 from weaverl.domain.groups import Group, Pin
 from weaverl.domain.jobs import JobSpec, JobState, Placement, Role, master_role
 from weaverl.scheduling.admission import Decision
-from weaverl.scheduling.backfilling import would_delay
+from weaverl.scheduling.backfilling import has_been_passed_enough, would_delay
 from weaverl.scheduling.index import index_of, trial_of
 from weaverl.scheduling.policies import colocated, gavel, solo, weave, weave_paper
+from weaverl.scheduling.progress import left_us
 from weaverl.scheduling.sharing.order import in_turn
 from weaverl.scheduling.sharing.promises import bound_of, impossible_by_deadline, promised_spec
 from weaverl.scheduling.state import ClusterState, JobRecord, RankRecord, rank_key
@@ -250,6 +251,8 @@ def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: D
     if state.parameters.for_throughput and not is_awaited:
         return would_delay(state, first, planning_spec(later), decision)
     start = _start_of_first(state, first)
+    if start < _NEVER and has_been_passed_enough(state, first):
+        return True
     trial = trial_of(state)
     change(
         trial,
@@ -266,9 +269,12 @@ def _delays(state: ClusterState, first: JobRecord, later: JobRecord, decision: D
 
 
 def _start_of_first(state: ClusterState, first: JobRecord) -> int:
-    """When the first in the queue is expected to start as things are; looked up once for all jobs behind it."""
+    """When the first in the queue is expected to start as things are; looked up once for all jobs behind it.
+
+    By what is left of the running jobs now: with an older answer nobody's could be compared.
+    """
     index = index_of(state)
-    key = (index.version, first.spec.name)
+    key = (index.version, state.now, first.spec.name)
     if index.expected_start is None or index.expected_start[0] != key:
         index.expected_start = (key, _expected_start(trial_of(state), first, _NEVER))
     return index.expected_start[1]
@@ -296,12 +302,12 @@ def change(trial: ClusterState, job: str, **fields: object) -> None:
 
 
 def _expected_end(state: ClusterState, record: JobRecord) -> int:
-    """When a running job leaves its place: one that makes way for another, with its iteration."""
+    """When a running job leaves its place: one that stops or makes way for another, at once or with its iteration."""
     assert record.admitted_at is not None
     move = state.moves.get(record.spec.name)
-    if move is not None and move.paused_for:
+    if record.ending is not None or (move is not None and move.paused_for):
         return state.now
     if record.spec.iterations is None or record.profile is None:
-        return record.admitted_at + _UNKNOWN_LENGTH_US
+        return max(record.admitted_at + _UNKNOWN_LENGTH_US, state.now)
     slowdown = record.predicted_slowdown or 1.0
-    return record.admitted_at + round(record.spec.iterations * record.durations.solo_us * slowdown)
+    return state.now + round(left_us(record, record.profile) * slowdown)

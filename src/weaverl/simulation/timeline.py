@@ -26,10 +26,11 @@ NO_TOKEN = -1
 
 
 class RecordedJob(msgspec.Struct):
-    """A job that was admitted, and where each of its attempts was pinned."""
+    """A job that was admitted, where each of its attempts was pinned, and which of them were moved or paused."""
 
     spec: JobSpec
     pins: dict[int, Pin]
+    moved: set[int] = set()
 
 
 class Recorder:
@@ -78,6 +79,8 @@ class Recorder:
         iteration is the one that was under way.
         """
         iteration = run.iteration
+        if run.leaves:
+            self.jobs[run.name].moved.add(run.attempt)
         for phase in run.prepared:
             self.restored(run, phase, now)
         if run.syncing_since != NOT_DUE:
