@@ -222,6 +222,32 @@ def test_a_report_of_a_simulated_timeline_says_what_the_simulation_says(tmp_path
     assert '<th scope="col">moves</th>' in page and '<th scope="col">state moved</th>' in page
 
 
+def test_a_job_that_leaves_while_it_waits_at_its_boundary_has_moved():
+    """One of three moves is planned while its job waits for its next rollout."""
+    jobs = generate(Order(preset=Preset.PRODUCTION, seed=8, num_jobs=5, iterations=30, hours=2.0), Costs())
+    recorder = Recorder()
+    run = simulate_heard(jobs, Setup(policy="weave", seed=0), (), recorder=recorder)
+    result = audited((run, recorder), jobs=jobs)
+    assert not result.findings
+    assert result.figures["moves"] == run.outcome.moves == 3
+
+
+def test_a_move_in_the_middle_of_an_iteration_is_found():
+    recorder = Recorder()
+    run = simulate_heard(BUSY, Setup(policy="weave", seed=0), (), recorder=recorder)
+
+    def moved_later(table):
+        """The rollout after the last iteration of an attempt that was moved has begun."""
+        job, pin = next((job, pin) for job in table.header["jobs"] for pin in job["pins"] if pin["moved"])
+        of_job = (table["job"] == table.jobs.index(job["name"])) & (table["attempt"] == pin["attempt"])
+        last = np.flatnonzero(of_job & (table["phase"] == ROLLOUT))[-1]
+        table["iteration"][last] += 1
+
+    assert not audited((run, recorder), jobs=BUSY).findings
+    checks = {finding.check for finding in audited((run, recorder), moved_later, jobs=BUSY).findings}
+    assert "moves" in checks
+
+
 def unknown_room(table):
     for job in table.header["jobs"]:
         job["device_memory"] = {}

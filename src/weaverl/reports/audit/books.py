@@ -57,7 +57,7 @@ class Books:
         interrupted = sum(map(len, self._lives.values())) - len(finished)
         last = {id(self._lives[name][-1]) for name in finished}
         others = (life for lives in self._lives.values() for life in lives if id(life) not in last)
-        moves = sum(life.at_boundary for life in others)
+        moves = sum(life.moved for life in others)
         return {
             **self._bounds(usd),
             **spread("worst_window", [self._worst_window(name) for name in finished]),

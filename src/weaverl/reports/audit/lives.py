@@ -13,7 +13,8 @@ from weaverl.reports.audit.table import LOADING, SYNC, Column, Table
 class Life:
     """One attempt. ``loaded_at`` is None if its cold start came to nothing; ``group`` if it was pinned nowhere.
 
-    ``last_iteration`` was under way when it ended; ``at_boundary``: that had not begun.
+    ``last_iteration`` was to come or under way when it ended. ``moved``: the attempt ended so that the job goes on
+    elsewhere or later; ``at_boundary``: the iteration before was over then, and nothing of the last had begun.
     """
 
     job: int
@@ -25,6 +26,7 @@ class Life:
     end: int
     group: str | None
     last_iteration: int
+    moved: bool
     at_boundary: bool
 
 
@@ -33,7 +35,7 @@ def lives_of(table: Table) -> list[Life]:
     owners = defaultdict(list)
     for span in table.spans:
         owners[span["node"]].append(span)
-    pins = pins_of(table)
+    pins, moved = pins_of(table), _moved(table)
     found = []
     for rows in attempts(table):
         job, attempt = int(table["job"][rows[0]]), int(table["attempt"][rows[0]])
@@ -47,10 +49,18 @@ def lives_of(table: Table) -> list[Life]:
         marks = rows[(table["phase"][rows] == LOADING) & (table["released_at"][rows] == end)]
         last = int(table["iteration"][marks].min(initial=table["iteration"][rows].max()))
         before = rows[(table["phase"][rows] == SYNC) & (table["iteration"][rows] == last - 1)]
-        ended = bool((table["ended_at"][before] == end).any())
-        loaded = _loaded_at(table, rows)
-        found.append(Life(job, table.jobs[job], attempt, rows, begin, loaded, end, group, last, ended))
+        is_begun = bool(((table["phase"][rows] != LOADING) & (table["iteration"][rows] == last)).any())
+        at_boundary = bool((table["ended_at"][before] <= end).any()) and not is_begun
+        name, loaded = table.jobs[job], _loaded_at(table, rows)
+        is_moved = (name, attempt) in moved
+        found.append(Life(job, name, attempt, rows, begin, loaded, end, group, last, is_moved, at_boundary))
     return found
+
+
+def _moved(table: Table) -> set[tuple[str, int]]:
+    """The attempts that were ended by a move or a pause."""
+    jobs = table.header["jobs"]
+    return {(job["name"], pin["attempt"]) for job in jobs for pin in job.get("pins", ()) if pin.get("moved")}
 
 
 def _loaded_at(table: Table, rows: Column) -> int | None:

@@ -33,6 +33,7 @@ def rules(table: Table, lives: list[Life], rows: Rows, parameters: Parameters) -
     yield from _means(table, rows, parameters)
     yield from _switches(table, lives, rows, parameters)
     yield from _cold_starts(table, lives, rows, parameters)
+    yield from _moves(lives)
 
 
 def _drawn(table: Table, rows: Mapping[str, Record], parameters: Mapping[str, Any]) -> Iterator[AuditFinding]:
@@ -95,6 +96,14 @@ def _for_model(seconds: tuple[float, float], row: Record) -> int:
     """Microseconds of what takes given seconds at 7B and at 70B, linear between and beyond."""
     at_7b, at_70b = seconds
     return round(max(at_7b + (at_70b - at_7b) * (float(row["model_billions"]) - 7.0) / 63.0, 0.0) * 1e6)
+
+
+def _moves(lives: list[Life]) -> Iterator[AuditFinding]:
+    """Who is moved or paused goes between two iterations: nothing is lost."""
+    for life in lives:
+        if life.moved and not life.at_boundary:
+            what = f"{life.name}#{life.attempt} was moved in the middle of iteration {life.last_iteration}"
+            yield AuditFinding("moves", what)
 
 
 def _cold_starts(table: Table, lives: list[Life], rows: Rows, parameters: Parameters) -> Iterator[AuditFinding]:

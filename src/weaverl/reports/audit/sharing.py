@@ -47,7 +47,7 @@ def bounds(lives: Lives, reported: Record, parameters: Any) -> Iterator[AuditFin
 def _pauses(lives: Lives) -> list[int]:
     """Of each job, how often it left its place at the end of an iteration and then had to wait."""
     pairs = ((own[:-1], own[1:]) for own in lives.values())
-    return [sum(one.at_boundary and later.begin > one.end for one, later in zip(*both, strict=True)) for both in pairs]
+    return [sum(one.moved and later.begin > one.end for one, later in zip(*both, strict=True)) for both in pairs]
 
 
 def _waits(rows: Rows, lives: list[Life]) -> list[tuple[int, int]]:
