@@ -174,7 +174,7 @@ def run(jobs: Iterable[TraceJob], parameters: Parameters, costs: Costs, diary: D
         recorder,
         propose=lambda near, reviewed_at: propose(door.state, near, reviewed_at=reviewed_at),
         review_us=parameters.review_us,
-        saves_each=True,
+        says_saves=True,
     )
     world.run(simulated_job(job, costs) for job in by_name.values())
     return sorted(recorder.intervals(), key=lambda one: one.granted_at)

@@ -35,11 +35,11 @@ from weaverl.scheduling.admission import Candidate
 from weaverl.scheduling.joint_moves import after, made
 from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.moves import destination, purpose
-from weaverl.scheduling.policies.weave import company_of
+from weaverl.scheduling.policies.weave import by_itself, company_of
 from weaverl.scheduling.replanning import propose
 from weaverl.scheduling.ruin_and_recreate import regrouping
 from weaverl.scheduling.state import ClusterState
-from weaverl.scheduling.trial_moves import candidate_of, put, remaining_spec, without_records
+from weaverl.scheduling.trial_moves import candidate_of, on_nodes_free_before, put, remaining_spec, without_records
 
 FRESH = Pin(*(tuple(Slot(name, device) for device in range(8)) for name in ("r2", "t2")))
 
@@ -402,6 +402,42 @@ def test_each_move_of_a_regrouping_saves_enough():
     for least_usd, pays in ((0.4 * saved, True), (0.6 * saved, False)):
         parameters = msgspec.structs.replace(state.parameters, least_saving_usd=least_usd)
         assert bool(regrouping(msgspec.structs.replace(state, parameters=parameters), 40)) is pays, "two moves"
+
+
+def test_nothing_is_tried_twice_from_the_same_place(monkeypatch):
+    tried = []
+    monkeypatch.setattr(ruin_and_recreate, "_put_back", lambda before, now, choice: tried.append(choice))
+    assert regrouping(two_pairs_alike(), 1000) == ()
+    assert len(tried) == len(set(tried)), "of four jobs there are 60 choices of two and more, in any order"
+    assert 20 < len(tried) <= 60
+
+
+def test_who_is_put_back_by_itself_has_its_own_nodes_again():
+    state = two_pairs_alike()
+    records = list(state.jobs.values())
+    trial = without_records(state, records)
+    for record in records:
+        fresh = by_itself(trial, remaining_spec(record))[0].candidate
+        assert on_nodes_free_before(state, trial, record, fresh).pin == record.pin
+
+
+def test_who_opens_nodes_takes_none_that_others_have_yet_to_leave():
+    state = two_pairs_alike()
+    first, last = state.jobs["rolls"], state.jobs["trains too"]
+    trial = without_records(state, list(state.jobs.values()))
+    there = candidate_of(trial, remaining_spec(first), Move(job="rolls", attempt=1, group="", pin=last.pin))
+    assert isinstance(there, Candidate)
+    trial = put(trial, first, there)
+    fresh = by_itself(trial, remaining_spec(last))[0].candidate
+    kept = {node for group in state.groups.values() for node in group.nodes}
+    assert kept.issuperset(fresh.group.nodes)
+    opened = on_nodes_free_before(state, trial, last, fresh)
+    assert kept.isdisjoint(opened.group.nodes)
+    assert (opened.group.name, opened.kind, opened.added_usd_per_hour) == (
+        fresh.group.name,
+        fresh.kind,
+        fresh.added_usd_per_hour,
+    )
 
 
 def test_tries_go_on_from_the_moves_that_were_found_before():

@@ -5,7 +5,7 @@ import pytest
 
 from simulation.small import row, trace
 from weaverl.domain.commands import AdmitJob, ChangeJobState, PlanMove
-from weaverl.domain.events import DeathConfirmed, PermitRequested, RankRegistered
+from weaverl.domain.events import CheckpointWritten, DeathConfirmed, PermitRequested, RankRegistered
 from weaverl.domain.jobs import JobState, PhaseKind
 from weaverl.reports.recorded import audit_recorded
 from weaverl.simulation.costs import Costs
@@ -64,6 +64,14 @@ def test_after_a_departure_a_job_is_moved_and_nodes_are_given_back():
     assert asked == [(1, one) for one in range(last + 1)] + [(2, one) for one in range(last, 200)]
     (death, *_) = log.events(DeathConfirmed, plan.job)
     assert log.events(RankRegistered, plan.job)[1].at - death.at == COLD_START_US
+
+
+@pytest.mark.parametrize(("saves_every", "moves"), [(10, 1), (150, 0)])
+def test_a_job_that_saves_seldom_is_moved_where_it_has_saved_or_stays(saves_every: int, moves: int):
+    outcome, log = run(*apart(), costs=msgspec.structs.replace(USUAL, saves_every=saves_every))
+    assert (outcome.moves, outcome.jobs_finished) == (moves, 3)
+    saved = {event.iteration for event, _ in log.facts if isinstance(event, CheckpointWritten)}
+    assert saved and all((iteration + 1) % saves_every == 0 for iteration in saved)
 
 
 def test_a_moved_job_s_slowdown_has_its_cold_start():

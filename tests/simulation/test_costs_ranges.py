@@ -80,3 +80,9 @@ def test_a_share_is_at_most_one(name: str):
     assert with_value(name, 1)
     with pytest.raises(UsageError, match=f"^parameter {name} is 1.1: give a number from 0.001 to 1$"):
         with_value(name, 1.1)
+
+
+@pytest.mark.parametrize("fails", ["node_mtbf_hours", "job_mtbf_hours"])
+def test_seldom_saves_are_refused_where_something_fails(fails: str):
+    with pytest.raises(UsageError, match=r"^parameter saves_every is 2 where nodes or jobs fail"):
+        Costs(saves_every=2, **{fails: 100.0})

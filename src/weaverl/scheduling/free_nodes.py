@@ -47,6 +47,10 @@ class NodeCatalog:
         """Free nodes of a pool whose host memory holds that much, by name."""
         return merge(*(names for of, names in self._free.items() if of.pool is pool and of.usable_bytes >= needs_bytes))
 
+    def free_like(self, name: str) -> Iterator[str]:
+        """Free nodes that are alike to a node, by name."""
+        return iter(self._free[self._class_of[name]])
+
     def by_fit(self, pool: PoolKind, num_gpus: int, needs_bytes: int) -> Iterator[tuple[str, int]]:
         """Free nodes and their devices: the smallest that holds all first, then those that hold a part."""
         roomy = [of for of in self._free if of.pool is pool and of.usable_bytes >= needs_bytes]

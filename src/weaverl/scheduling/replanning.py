@@ -30,7 +30,7 @@ _JUST_US = 60_000_000
 """So long ago is just now: a plan may have to wait for another one, or be made anew as it was overtaken."""
 
 _OVERDUE = 2.0
-"""Times the longest iteration that a job may have: for one that takes longer a promise does not wait (see ``hangs``)."""
+"""Times the longest iteration that a job may have: for one that takes longer no promise waits (see ``hangs``)."""
 
 _KEPT_IN_PLACE = 0.5
 """Of the reserve at admission: with less in hand a promise is in danger, while there is time for a move."""

@@ -4,8 +4,8 @@ One move at a time does not find a swap, a job that makes place for another, or 
 So some jobs of two groups are taken out at once and put back one by one, each where it adds the fewest expected dollars
 and keeps every promise: with what is left of the two groups, with others that were put back before it, or by itself.
 That is tried again and again, with other pairs of groups, other jobs of them and in other orders, from what single
-moves lead to and then from the best so far. What is better by enough is gone on from. A try costs as much as a few
-arrivals.
+moves lead to and then from the best so far, never the same from there. What is better by enough is gone on from. A try
+costs as much as a few arrivals.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -24,13 +24,23 @@ from weaverl.scheduling.objectives import least_later_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.state import ClusterState, JobRecord
-from weaverl.scheduling.trial_moves import put, remaining_spec, without_records
+from weaverl.scheduling.trial_moves import on_nodes_free_before, put, remaining_spec, without_records
 
 MOST_TAKEN_OUT = 5
 """Jobs in one try."""
 
+_DRAWS = 20
+"""Of a choice, until one is found that has not been tried."""
+
 FEW_JOBS = 10
 """Among more jobs one move at a time finds about as much, in a third of the time."""
+
+
+class _Choice(NamedTuple):
+    """Two groups, and some of their jobs in the order in which they are put back."""
+
+    groups: frozenset[str]
+    taken: tuple[str, ...]
 
 
 class _Found(NamedTuple):
@@ -49,16 +59,30 @@ def regrouping(
     that some of them may be among those returned. The same state gives the same answer.
     """
     best = _Found(begun or state, _worth(state, moves))
-    random, pays = Random(f"{state.version} {state.now}"), False
+    random, pays, tried = Random(f"{state.version} {state.now}"), False, set[_Choice]()
     for _ in range(tries):
-        groups = [group for group in best.state.groups.values() if _may_change(state, group)]
-        if len(groups) < 2:
+        choice = _new_choice(state, best.state, tried, random)
+        if choice is None:
             break
-        there = _tried(state, best.state, random.sample(groups, 2), random)
+        tried.add(choice)
+        there = _put_back(state, best.state, choice)
         joint = None if there is None else _joint(state, there)
         if there is not None and joint is not None and _is_better(state, joint, best.joint):
-            best, pays = _Found(there, joint), True
+            best, pays, tried = _Found(there, joint), True, set()
     return _each_needed(state, best) if pays else ()
+
+
+def _new_choice(before: ClusterState, now: ClusterState, tried: Collection[_Choice], random: Random) -> _Choice | None:
+    """One that has not been tried, if one is found; ``before``: where the jobs are."""
+    groups = [group for group in now.groups.values() if _may_change(before, group)]
+    for _ in range(_DRAWS if len(groups) > 1 else 0):
+        two = random.sample(groups, 2)
+        able = [name for group in two for name in group.members if _may_move(before, before.jobs[name])]
+        taken = random.sample(able, min(random.randint(2, MOST_TAKEN_OUT), len(able)))
+        choice = _Choice(frozenset(group.name for group in two), tuple(taken))
+        if len(taken) > 1 and choice not in tried:
+            return choice
+    return None
 
 
 def _is_better(state: ClusterState, joint: Made, best: Made) -> bool:
@@ -85,17 +109,13 @@ def _may_change(state: ClusterState, group: Group) -> bool:
     return not any(move.group == group.name or job in group.members for job, move in state.moves.items())
 
 
-def _tried(before: ClusterState, now: ClusterState, groups: Sequence[Group], random: Random) -> ClusterState | None:
-    """Some jobs of two groups taken out and put back; None if that is no cheaper, whatever the moves cost.
+def _put_back(before: ClusterState, now: ClusterState, choice: _Choice) -> ClusterState | None:
+    """The jobs taken out and put back one by one; None if that is no cheaper, whatever the moves cost.
 
     ``before``: where the jobs are.
     """
-    able = [name for group in groups for name in group.members if _may_move(before, before.jobs[name])]
-    if len(able) < 2:
-        return None
-    taken = random.sample(able, min(random.randint(2, MOST_TAKEN_OUT), len(able)))
+    names, taken = set(choice.groups), choice.taken
     trial = without_records(now, [now.jobs[name] for name in taken])
-    names = {group.name for group in groups}
     left_usd = _usd_of(now, names) - _usd_of(trial, names)
     later = {name: least_later_usd(stay_of(now, now.jobs[name])) for name in taken}
     for place, name in enumerate(taken, 1):
@@ -103,8 +123,9 @@ def _tried(before: ClusterState, now: ClusterState, groups: Sequence[Group], ran
         found = _cheapest(trial, record, names, left_usd - others_usd)
         if found is None:
             return None
-        trial, left_usd = put(trial, record, found.candidate), left_usd - found.usd
-        names.add(found.candidate.group.name)
+        candidate = on_nodes_free_before(before, trial, record, found.candidate)
+        trial, left_usd = put(trial, record, candidate), left_usd - found.usd
+        names.add(candidate.group.name)
     return trial
 
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from weaverl.domain.groups import Group, Move
-from weaverl.domain.jobs import JobSpec
+from weaverl.domain.cluster import Slot
+from weaverl.domain.groups import Group, Move, Pin
+from weaverl.domain.jobs import JobSpec, Placement
 from weaverl.domain.units import HOUR_US
 from weaverl.scheduling.admission import Candidate, Decision, Told, decided, short_of, verdict_on
 from weaverl.scheduling.expected_dollars import nodes_of_pin
@@ -103,6 +104,30 @@ def put(without: ClusterState, record: JobRecord, candidate: Candidate) -> Clust
     trial.groups_made += group.name not in trial.groups
     fold_group(trial, group)
     return trial
+
+
+def on_nodes_free_before(
+    before: ClusterState, trial: ClusterState, record: JobRecord, candidate: Candidate
+) -> Candidate:
+    """The same placement of a job, the nodes that it opens taken from its own ones, then from those free ``before``.
+
+    On a node that another job has yet to leave it would have to wait for that one, which may wait for it.
+    """
+    assert candidate.pin is not None and record.pin is not None
+    if candidate.pin.rollout == candidate.pin.training or record.spec.placement is Placement.LOCAL:
+        return candidate
+    now, own = index_of(trial), nodes_of_pin(record.pin)
+    instead: dict[str, str] = {}
+    for node in nodes_of_pin(candidate.pin):
+        if now.group_on(node) is None:
+            alike = (one for one in now.catalog.free_like(node) if one not in instead.values())
+            instead[node] = min(alike, key=lambda one: (one not in own, index_of(before).group_on(one) or "", one))
+    if all(node == other for node, other in instead.items()):
+        return candidate
+    halves = (candidate.pin.rollout, candidate.pin.training)
+    pin = Pin(*(tuple(Slot(instead.get(slot.node, slot.node), slot.device) for slot in half) for half in halves))
+    group = trial.groups.get(candidate.group.name) or new_group(trial)
+    return grown(trial, planning_spec(record), group, pin, candidate.kind)
 
 
 def without_record(state: ClusterState, record: JobRecord) -> ClusterState:

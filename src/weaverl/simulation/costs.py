@@ -30,6 +30,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "training_working": (0, 1),
     "tail_stretch": (0.001, 1000),
     "moved_start": (0, 1000),
+    "saves_every": (1, 1_000_000),
     "node_mtbf_hours": (0.001, _LARGEST),
     "job_mtbf_hours": (0.001, _LARGEST),
 }
@@ -57,8 +58,9 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     ``tail_stretch`` times as long plus ``tail_move_seconds``. ``colocated_rollout`` and ``gavel_training`` are the
     slowdowns of a phase on the other pool's GPUs. ``interference_*``: how many times as long the body of a phase takes
     that is granted while another job is on its nodes; it is in no prediction and no solo time. ``moved_start``: how
-    many times its cold start a job takes after a move; 0: moves are free. ``*_mtbf_hours`` is the
-    mean time between losses of one node and between crashes of one job; None: nothing fails.
+    many times its cold start a job takes after a move; 0: moves are free. ``saves_every``: iterations between two saves
+    of a job, which take no time; it can be moved or paused only where it has just saved. ``*_mtbf_hours`` is the mean
+    time between losses of one node and between crashes of one job; None: nothing fails.
     """
 
     rollout_usd_per_gpu_hour: float = 1.85
@@ -82,6 +84,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     training_switch_seconds: tuple[float, float] = (4.1, 5.9)
     cold_start_seconds: tuple[float, float] = (80.0, 135.8)
     moved_start: float = 1.0
+    saves_every: int = 1
     colocated_rollout: float = 1.10
     gavel_training: float = 6.7
     interference_rollout: float = 1.0
@@ -95,11 +98,16 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     job_mtbf_hours: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises UsageError if a number is out of its range; nan is out of every range."""
+        """Raises UsageError if a number is out of its range, nan of every one, or two do not go together."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
                 _require_range(name, number)
+        if self.saves_every > 1 and (self.node_mtbf_hours or self.job_mtbf_hours):
+            raise UsageError(
+                f"parameter saves_every is {self.saves_every} where nodes or jobs fail: what is lost since the last "
+                "save is not simulated; give 1, or let nothing fail"
+            )
 
     def most_nodes(self, pool: PoolKind) -> int | None:
         """How many nodes a pool has at most; None: as many as are needed."""

@@ -45,10 +45,10 @@ class Phases:
         send: Callable[[AnyEvent], None],
         finished: Callable[[Run], None],
         recorder: Recorder | None,
-        saves_each: bool,
+        says_saves: bool,
     ) -> None:
         self._engine, self._link = engine, link
-        self._saves_each = saves_each
+        self._saves_every = costs.saves_every if says_saves else 0
         self._interference, self._send, self._finished = interference, send, finished
         self._recorder = recorder
         self._move_us = round(costs.tail_move_seconds * 1e6)
@@ -232,7 +232,7 @@ class Phases:
             self._next((run, attempt))
 
     def _save(self, run: Run, iteration: int) -> None:
-        if self._saves_each and iteration >= 0:
+        if self._saves_every and iteration >= 0 and (iteration + 1) % self._saves_every == 0:
             self._send(CheckpointWritten(at=self._engine.now, rank=run.rank, iteration=iteration))
 
     def _next(self, turn: tuple[Run, int]) -> None:

@@ -103,7 +103,7 @@ def simulate_heard(
         propose=lambda near, reviewed_at: replacing.propose(door.state, near, reviewed_at),
         review_us=known.review_us if known.moves_jobs else 0,
         makes_room=known.for_throughput,
-        saves_each=known.moves_jobs or (setup.sharing is not None and setup.sharing.preemption is not None),
+        says_saves=known.moves_jobs or (setup.sharing is not None and setup.sharing.preemption is not None),
     )
     world.run(simulated_job(job, costs) for job in trace.jobs)
     named = {"trace": trace.name, "policy": setup.policy, "seed": setup.seed, "parameters": _parameters(setup, known)}

@@ -95,7 +95,7 @@ def moments(trace: Trace, costs: Costs, seed: int, gap_hours: float = _GAP_HOURS
         seed=seed,
         propose=lambda near, reviewed_at: propose(door.state, near, reviewed_at=reviewed_at),
         review_us=parameters.review_us,
-        saves_each=True,
+        says_saves=True,
     )
 
     def take(_: None) -> None:

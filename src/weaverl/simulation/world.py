@@ -101,7 +101,7 @@ class World:
 
     ``propose`` is asked for a plan of moves, aside, when somebody has joined or left groups, and, without a group,
     when a job has drifted, every ``review_us`` (then it is told of the last time), and with ``makes_room`` when a job
-    has to wait. ``saves_each``: jobs say after each iteration that it is saved, as they must where they are moved.
+    has to wait. ``says_saves``: jobs say what they have saved, as they must where they are moved.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class World:
         propose: Callable[[Collection[str], int | None], PlanProposed | None] = lambda near, reviewed_at: None,
         review_us: int = 0,
         makes_room: bool = False,
-        saves_each: bool = False,
+        says_saves: bool = False,
     ) -> None:
         self.engine = Engine()
         self.runs = runs
@@ -135,7 +135,7 @@ class World:
         self._recorder = recorder
         interference = Interference(costs, runs, self._groups)
         self._phases = Phases(
-            self.engine, link, costs, interference.factor, self._send, self._finished, recorder, saves_each
+            self.engine, link, costs, interference.factor, self._send, self._finished, recorder, says_saves
         )
         self._loading = Loading(self.engine, self._send, self._phases.begin)
         self._lost: set[str] = set()
