@@ -32,8 +32,6 @@ from weaverl.domain.groups import Move, Pin
 from weaverl.domain.jobs import ENDED, JobState
 from weaverl.scheduling import joint_moves, replanning, ruin_and_recreate
 from weaverl.scheduling.admission import Candidate
-from weaverl.scheduling.expected_dollars import nodes_of_pin
-from weaverl.scheduling.index import index_of
 from weaverl.scheduling.joint_moves import after, made
 from weaverl.scheduling.movable import refusal
 from weaverl.scheduling.moves import destination, purpose
