@@ -133,6 +133,17 @@ def test_who_hangs_is_not_asked_to_make_room():
     assert proposed is not None and move.job not in {one.job for one in proposed.moves}
 
 
+def test_who_saves_too_seldom_is_not_asked_to_make_room():
+    world, _ = crowded()
+    both = [world.scheduler.state.jobs[name] for name in ("a", "b")]
+    while not all(record.checkpoints for record in both):
+        world.deliver()
+    assert propose(world.scheduler.state, ()) is not None
+    for record in both:
+        record.saves_every = 40
+    assert propose(world.scheduler.state, ()) is None
+
+
 def test_nobody_makes_room_for_one_that_waits_no_more():
     world, move = crowded()
     plan(world, move)

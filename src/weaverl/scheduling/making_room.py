@@ -13,7 +13,7 @@ from weaverl.domain.units import HOUR_US
 from weaverl.scheduling import replanning
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.backfilling import expected_wait_us
-from weaverl.scheduling.movable import refusal
+from weaverl.scheduling.movable import may_leave
 from weaverl.scheduling.placement import asked_spec, choose
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.prices import usd_alone
@@ -77,7 +77,7 @@ def _ways_out(trial: ClusterState, state: ClusterState, worth: float) -> Iterato
     for name, record in trial.jobs.items():
         if record.pin is None or record.pin is not state.jobs[name].pin:
             continue
-        if refusal(trial, name, record.attempt) or hangs(record, trial.now) or not _frees_a_node(trial, record):
+        if not may_leave(trial, record) or hangs(record, trial.now) or not _frees_a_node(trial, record):
             continue
         option = _into_company(trial, record, worth)
         if option is not None:

@@ -1,7 +1,7 @@
 """Which running jobs may be moved: those that keep checkpoints, and not too often."""
 
 from weaverl.domain.jobs import JobState
-from weaverl.scheduling.saving import MOST_UNSAVED
+from weaverl.scheduling.saving import MOST_UNSAVED, may_save
 from weaverl.scheduling.state import ClusterState, JobRecord
 
 MOST_RESCUES = 2
@@ -26,6 +26,11 @@ def refusal(state: ClusterState, job: str, attempt: int, *, rescues: bool = Fals
     if state.now - record.started_at < parameters.least_stay_us and not rescues:
         return f"{job} has not been where it is for long"
     return ""
+
+
+def may_leave(state: ClusterState, record: JobRecord, *, rescues: bool = False) -> bool:
+    """Whether a job may be moved, and saves soon: a move that it cannot make stands in the way of others."""
+    return may_save(record) and not refusal(state, record.spec.name, record.attempt, rescues=rescues)
 
 
 def most_moves_of(state: ClusterState, record: JobRecord) -> int:

@@ -13,13 +13,13 @@ from weaverl.domain.events import PlanProposed
 from weaverl.domain.groups import Group, Move
 from weaverl.scheduling.admission import Told
 from weaverl.scheduling.expected_dollars import Stay, slowdowns_of, stay_of
-from weaverl.scheduling.movable import has_one_move, refusal
+from weaverl.scheduling.movable import has_one_move, may_leave
 from weaverl.scheduling.objectives import expected_usd
 from weaverl.scheduling.policies import weave
 from weaverl.scheduling.progress import measured_slowdown
 from weaverl.scheduling.round_model import allowed_us
 from weaverl.scheduling.ruin_and_recreate import are_few, regrouping
-from weaverl.scheduling.saving import FIRST_SAVES, may_save
+from weaverl.scheduling.saving import FIRST_SAVES
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import Option, cost_of, placed, remaining_spec, usd_freed, without_record
 
@@ -115,13 +115,8 @@ def _by_share(state: ClusterState) -> list[str]:
     found = []
     for group in filter(lambda one: _is_settled(state, one), state.groups.values()):
         share = state.usd_per_hour(group.nodes) / len(group.members)
-        found += [(-share, name) for name in group.members if _may_move(state, state.jobs[name])]
+        found += [(-share, name) for name in group.members if may_leave(state, state.jobs[name])]
     return [name for _, name in sorted(found)]
-
-
-def _may_move(state: ClusterState, record: JobRecord, *, rescues: bool = False) -> bool:
-    """Whether a job may move, and saves soon: a move that it cannot make stands in the way of others."""
-    return may_save(record) and not refusal(state, record.spec.name, record.attempt, rescues=rescues)
 
 
 def _is_settled(state: ClusterState, group: Group) -> bool:
@@ -182,7 +177,7 @@ def _ways_out(state: ClusterState, group: Group, endangered: Stay) -> Iterator[t
     for name in group.members:
         record = state.jobs[name]
         is_kept = name != in_danger and has_one_move(state, record)
-        if is_kept or not _may_move(state, record, rescues=True):
+        if is_kept or not may_leave(state, record, rescues=True):
             continue
         rest = without_record(state, record).groups[group.name]
         if name == in_danger or not any(_in_danger(state, rest)):

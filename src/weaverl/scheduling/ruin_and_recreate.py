@@ -19,10 +19,9 @@ from weaverl.scheduling.admission import Told
 from weaverl.scheduling.expected_dollars import stay_of
 from weaverl.scheduling.index import trial_of
 from weaverl.scheduling.joint_moves import Made, made
-from weaverl.scheduling.movable import refusal
+from weaverl.scheduling.movable import may_leave
 from weaverl.scheduling.objectives import least_later_usd
 from weaverl.scheduling.policies import weave
-from weaverl.scheduling.saving import may_save
 from weaverl.scheduling.state import ClusterState, JobRecord
 from weaverl.scheduling.trial_moves import on_nodes_free_before, put, remaining_spec, without_records
 
@@ -138,7 +137,7 @@ def _may_move(state: ClusterState, record: JobRecord) -> bool:
 
     One whose next rollout may run beside training cannot: it would run dry at each boundary.
     """
-    if record.spec.staleness or refusal(state, record.spec.name, record.attempt) or not may_save(record):
+    if record.spec.staleness or not may_leave(state, record):
         return False
     stay = stay_of(state, record)
     return (stay.allowed - 1.0) * stay.left_us >= 2 * record.start_us
